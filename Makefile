@@ -1,0 +1,48 @@
+# One command for each job; every one does its own set-up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup setup-clients demo test test-clients lint format bench clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "loommux needs Python 3.11 or newer: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+setup-clients: setup tests/clients/node_modules/.installed
+
+tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/package-lock.json
+	cd tests/clients && npm install --omit=optional --no-audit --no-fund --ignore-scripts --loglevel=error
+	touch $@
+
+# The main job, shown: a real MCP client over stdio; what it prints is what an agent sees.
+demo: setup
+	$(BIN)/python examples/tour.py
+
+test: setup
+	$(PYTEST) tests --ignore=tests/clients
+
+# Foreign clients: what others write, driven against this server.
+test-clients: setup-clients
+	$(PYTEST) tests/clients
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -1,0 +1,1 @@
+"""Figures of loommux beside plain ipykernel, measured in one run; ``make bench``."""

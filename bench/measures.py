@@ -1,0 +1,188 @@
+"""The measurements: each interleaves the floor and loommux in one run and gives rows with ratios.
+
+Absolute times differ from machine to machine and hour to hour; only ratios within one run are compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bench.floor import PlainKernel
+from bench.ours import Server
+
+clock = time.perf_counter
+LONG = 280.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `bound` is the highest ratio (with a floor) or value (without) that is allowed."""
+
+    name: str
+    ours: float
+    floor: float | None = None
+    bound: float | None = None
+    unit: str = "s"
+
+    def ratio(self) -> float | None:
+        return self.ours / self.floor if self.floor else None
+
+    def missed(self) -> bool:
+        value = self.ratio() if self.floor else self.ours
+        return self.bound is not None and value is not None and value > self.bound
+
+    def cells(self) -> tuple[str, ...]:
+        ratio = self.ratio()
+        return (
+            self.name,
+            "–" if self.floor is None else self._show(self.floor),
+            self._show(self.ours),
+            "–" if ratio is None else f"{ratio:.2f}",
+            "–" if self.bound is None else (f"{self.bound:g}" if self.floor else self._show(self.bound)),
+        )
+
+    def _show(self, value: float) -> str:
+        if self.unit == "MB":
+            return f"{value:.1f} MB"
+        return f"{value * 1000:.1f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = clock()
+    work()
+    return clock() - begin
+
+
+async def atimed(work: Awaitable[object]) -> float:
+    begin = clock()
+    await work
+    return clock() - begin
+
+
+async def cold_start() -> list[Row]:
+    """From the process's start to the result of ``1+1``."""
+    floor, ours = [], []
+    for _ in range(5):
+        begin = clock()
+        with PlainKernel() as plain:
+            plain.run("1+1")
+            floor.append(clock() - begin)
+        begin = clock()
+        async with Server() as server:
+            assert "2" in await server.run("1+1")
+            ours.append(clock() - begin)
+    return [Row("cold start to the result of 1+1", statistics.median(ours), statistics.median(floor), 2.0)]
+
+
+async def warm_cell() -> list[Row]:
+    """``1`` on warm kernels, in blocks by turns."""
+    floor, ours = [], []
+    with PlainKernel() as plain:
+        async with Server() as server:
+            for _ in range(10):
+                plain.run("1")
+                await server.run("1")
+            for _ in range(30):
+                floor += [timed(lambda: plain.run("1")) for _ in range(10)]
+                ours += [await atimed(server.run("1")) for _ in range(10)]
+    return [Row("warm cell `1` over stdio, median", statistics.median(ours), statistics.median(floor), 1.0)]
+
+
+async def _observe(server: Server, number: int, name: str) -> list[Row]:
+    took: dict[str, list[float]] = {"status": [], "execution_status": [], "read_output": []}
+    for _ in range(15):
+        took["status"].append(await atimed(server.call("status")))
+        took["execution_status"].append(await atimed(server.call("execution_status", execution=number)))
+        took["read_output"].append(await atimed(server.call("read_output", execution=number, line_range="-5:")))
+    bounds = {"status": 0.010, "execution_status": 0.010, "read_output": 0.200}
+    return [Row(f"{tool} while {name}, median", statistics.median(t), None, bounds[tool]) for tool, t in took.items()]
+
+
+async def observation() -> list[Row]:
+    """Looking at a kernel that cannot answer itself."""
+    loop = "print('before')\nwhile True: pass"
+    native = "print('before')\nimport ctypes; ctypes.PyDLL(None).sleep(10)"
+    rows: list[Row] = []
+    async with Server() as server:
+        await server.run(loop, wait=1)
+        rows += await _observe(server, 1, "Python loops")
+        await server.call("interrupt", execution=1)
+        await server.run(native, wait=1)
+        rows += await _observe(server, 2, "C holds the interpreter")
+    return rows
+
+
+OUTPUT = {
+    "a million lines, one by one": "for i in range(1_000_000): print('line', i)",
+    "a million lines in 1,000 prints": (
+        "for c in range(1000): print('\\n'.join(f'line {i}' for i in range(c * 1000, c * 1000 + 1000)))"
+    ),
+    "one line of 50 MB": "print('y' * 50_000_000)",
+}
+
+
+async def output() -> list[Row]:
+    """Output at scale: time, memory, reading it afterwards."""
+    rows: list[Row] = []
+    for name, source in OUTPUT.items():
+        floor, ours, grown, host = [], [], [], []
+        for _ in range(3):
+            with PlainKernel() as plain:
+                plain.run("1")
+                floor.append(timed(lambda p=plain, s=source: p.run(s, LONG)))
+            async with Server() as server:
+                kernel = await server.kernel_process()
+                before, host_before = kernel.memory_info().rss, server.process.memory_info().rss
+                ours.append(await atimed(server.run(source, LONG)))
+                grown.append((kernel.memory_info().rss - before) / 1e6)
+                host.append((server.process.memory_info().rss - host_before) / 1e6)
+                tail = await atimed(server.call("read_output", line_range="-20:", max_chars=200))
+                search = await atimed(server.call("search_output", query="line 70000\\d", query_mode="regex"))
+        rows.append(Row(f"{name}, best of 3", min(ours), min(floor), 1.1))
+        rows.append(Row(f"{name}: kernel memory", min(grown), None, 64, "MB"))
+        rows.append(Row(f"{name}: host memory", min(host), None, 16, "MB"))
+        rows.append(Row(f"{name}: last 20 lines", tail, None, 0.050))
+        rows.append(Row(f"{name}: a regex over all", search, None, 1.0))
+    return rows
+
+
+ALTERNATING = """import sys
+for i in range(50_000):
+    print(i)
+    print(i, file=sys.stderr)
+"""
+
+
+async def alternating() -> list[Row]:
+    """100,000 lines by turns on stdout and stderr, beside the same on stdout alone."""
+    both, one = [], []
+    async with Server() as server:
+        for _ in range(5):
+            one.append(await atimed(server.run(ALTERNATING.replace(", file=sys.stderr", ""), LONG)))
+            both.append(await atimed(server.run(ALTERNATING, LONG)))
+    return [Row("100,000 lines by turns (floor: on one stream)", min(both), min(one), 1.3)]
+
+
+async def interrupt() -> list[Row]:
+    """From the interrupt to the end of a sleep."""
+    took = []
+    async with Server() as server:
+        for _ in range(10):
+            await server.run("import time; time.sleep(60)", wait=0.3)
+            took.append(await atimed(server.call("interrupt")))
+            await asyncio.sleep(0)
+    return [Row("interrupt of time.sleep, median", statistics.median(took))]
+
+
+MEASURES: dict[str, Callable[[], Awaitable[list[Row]]]] = {
+    "cold_start": cold_start,
+    "warm_cell": warm_cell,
+    "observation": observation,
+    "output": output,
+    "alternating": alternating,
+    "interrupt": interrupt,
+}
