@@ -98,6 +98,7 @@ def test_modules_stay_readable() -> None:
 
 
 def test_starting_a_server_does_not_import_mcp_before_the_kernel_is_spawned() -> None:
-    code = "import sys, loommux_host.launch; print([m for m in ('mcp', 'starlette', 'tiktoken', 'PIL') if m in sys.modules])"
+    heavy = "('mcp', 'starlette', 'tiktoken', 'PIL')"
+    code = f"import sys, loommux_host.launch; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
