@@ -117,8 +117,11 @@ class Submission:
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> Submission:
         return cls(
-            wire["id"], wire["seen"], Origin.from_wire(wire["origin"]),
-            wire["submitted_at"], wire.get("version", 0),
+            wire["id"],
+            wire["seen"],
+            Origin.from_wire(wire["origin"]),
+            wire["submitted_at"],
+            wire.get("version", 0),
         )
 
 
@@ -238,8 +241,7 @@ class InputAwaited(Event):
 
 
 EVENTS: dict[str, type[Event]] = {
-    e.kind: e
-    for e in (ExecutionStarted, ExecutionEnded, OutputArrived, NoticeGiven, InputAwaited)
+    e.kind: e for e in (ExecutionStarted, ExecutionEnded, OutputArrived, NoticeGiven, InputAwaited)
 }
 _NESTED: dict[str, Any] = {
     "origin": Origin.from_wire,
