@@ -1,0 +1,238 @@
+"""Every status word of a result, once: what it means, and for a refusal its text.
+
+`service` and the faces refuse with the functions below, `render` words results with the
+rest, and docs/reference.md is checked against the tables. A refusal reads
+``<status>: <text>``; the texts here are templates, filled with short pieces of `phrases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loommux_kernel.protocol import Origin
+
+from .phrases import cell, clock, duration, how_ended, memory, one_line, plural, sender
+from .results import Death, Refusal
+
+
+@dataclass(frozen=True)
+class Word:
+    """A status word's meaning, and the template of its text."""
+
+    meaning: str
+    text: str
+
+
+#: States of an execution; the `status` of run_cell, wait, execution_status, read_output and search_output.
+STATES: dict[str, Word] = {
+    "running": Word(
+        "the cell has not ended; the call has",
+        "Running, silent for {silence}: use wait() for completion, read_output() for collected output,"
+        " or search_output() to locate text.",
+    ),
+    "completed": Word("the cell ended without an error", ""),
+    "error": Word("the cell ended by a Python error; its traceback is in the output", ""),
+    "interrupted": Word("the cell was ended by an interrupt", "Interrupted."),
+    "killed": Word(
+        "the process of the cell ended before the cell did",
+        "Killed: process {process} {how}{memory}. Variables are gone; the next cell runs in a new process."
+        " Records: process={process}.",
+    ),
+}
+
+#: What interrupt answers. Those in `NOTHING_DONE` did nothing and are marked as errors.
+INTERRUPTS: dict[str, Word] = {
+    "interrupted": Word(
+        "the cell has ended by the interrupt",
+        "interrupted: {cell} ended by the interrupt after {elapsed}; the kernel keeps its variables.",
+    ),
+    "ended": Word(
+        "the cell ended in another way before the interrupt took effect",
+        "ended: {cell} ended as {state} after {elapsed}, not by the interrupt.",
+    ),
+    "interrupt_sent": Word(
+        "the interrupt was sent, but the cell still runs",
+        "interrupt_sent: {cell} still runs after {elapsed}{detail}. Use wait() to see whether it ends;"
+        " restart() always works.",
+    ),
+    "idle": Word("nothing runs, so there was nothing to interrupt", "idle: {kernel} runs no cell. Nothing was interrupted."),
+    "not_running": Word(
+        "the named execution does not run", "not_running: {cell} does not run{detail}. Nothing was interrupted."
+    ),
+}
+NOTHING_DONE = frozenset({"idle", "not_running"})
+
+#: What restart answers.
+RESTARTS: dict[str, Word] = {
+    "restarted": Word(
+        "a new process runs in place of the old one",
+        "restarted: process {new} (pid {new_pid}) replaces process {old}. Variables are gone; the next cell is In [1].",
+    ),
+}
+
+#: States of a kernel; the `status` of status.
+KERNELS: dict[str, Word] = {
+    "starting": Word("its first process is being started", ""),
+    "running": Word("its process runs; `busy` says whether a cell does", ""),
+    "restarting": Word("a new process is being started", ""),
+    "unresponsive": Word("its process runs and does not answer; what is said is what was last known", ""),
+    "stopped": Word("it has no process; the next call that needs one starts it", ""),
+}
+
+#: Why a result has no body; `output_omitted_reason`.
+OMISSIONS: dict[str, Word] = {
+    "running": Word("the cell has not ended", ""),
+    "token_limit_exceeded": Word(
+        "the output has more than 5,000 o200k_base tokens",
+        "Output omitted: {amount}; over {limit:,} tokens. Use read_output() or search_output();"
+        " %%loommux --full-output returns all of the next run.",
+    ),
+    "size_limit_exceeded": Word(
+        "the output has more than 200,000 characters, or does not fit into `max_result_bytes`",
+        "Output omitted: {amount}; {why}. Next: {call}, or search_output().",
+    ),
+    "token_limit_unavailable": Word(
+        "the shipped vocabulary cannot be loaded, so that tokens cannot be counted",
+        "Output omitted: {cell} is {state}, {amount}. The limit of {limit:,} tokens could not be applied ({reason})."
+        " Use read_output() or search_output(); %%loommux --full-output returns all of the next run.",
+    ),
+}
+
+#: Everything that did nothing: ``isError`` is true, ``ok`` is false.
+REFUSALS: dict[str, Word] = {
+    "busy": Word(
+        "another cell runs; the submitted one was not run and is not queued",
+        "{cell} of {kernel} has run for {elapsed}, sent by {sender}. Nothing was run. Use wait(), or {interrupt}.",
+    ),
+    "empty_cell": Word("the cell is blank", "the cell is blank. Nothing was run."),
+    "invalid_cell_header": Word(
+        "the cell's %%loommux line cannot be used",
+        "{reason}. Nothing was run. Use %%loommux [--kernel NAME | --attach NAME [--create]] [--wait SECONDS]"
+        " [--silence SECONDS] [--full-output].",
+    ),
+    "invalid_argument": Word(
+        "a parameter is unknown, or its value is not allowed", "{parameter}={value} is not possible: {allowed}."
+    ),
+    "execution_not_found": Word("there is no such execution", "{missing}; {recent}.{elsewhere}"),
+    "process_not_found": Word(
+        "there is no such process of the kernel, or its records are gone",
+        "process {process} of {kernel} does not exist or its records are gone; {readable}.",
+    ),
+    "kernel_not_found": Word("there is no such kernel", "there is no kernel {name}; {known}."),
+    "query_too_expensive": Word(
+        "the pattern needed more than 2 seconds",
+        'the pattern took longer than {budget} and was given up. Use a simpler one, or query_mode="literal".',
+    ),
+    "not_yours": Word(
+        "the running cell was sent by someone else who is still there",
+        "{cell} of {kernel} was sent by {sender}, still there; it has run for {elapsed}. Nothing was interrupted."
+        " {deliberate} interrupts it all the same; {sender} is then told.",
+    ),
+    "kernel_died": Word(
+        "the process ended since the last result; the cell was not run",
+        "process {process} of {kernel} {how} at {clock}{memory}.{lost} Its variables are gone. Nothing was run:"
+        " send it again to run it in the new process. Records: process={process}.{stacks}",
+    ),
+    "kernel_start_failed": Word(
+        "no process of the kernel could be started in two attempts; the next call tries again",
+        "{kernel} could not be started: {reason}. The next call tries again.{log}",
+    ),
+    "kernel_unresponsive": Word(
+        "the kernel did not answer in time",
+        "{kernel} has not answered for {elapsed}. {undone} status() and read_output() work; restart() always works.",
+    ),
+    "server_stopping": Word("the server is shutting down", "the server is shutting down. Nothing was done."),
+}
+
+
+def refuse(status: str, **pieces: object) -> Refusal:
+    """The refusal of that word; `pieces` fill its template."""
+    return Refusal(status=status, message=REFUSALS[status].text.format(**pieces), facts=dict(pieces))
+
+
+def invalid_argument(parameter: str, value: object, allowed: str) -> Refusal:
+    """`allowed` says what may be given, without a full stop."""
+    shown = one_line(value if isinstance(value, int | float) else repr(value))
+    return refuse("invalid_argument", parameter=parameter, value=shown, allowed=allowed)
+
+
+def busy(number: int | None, kernel: str, elapsed: float, origin: Origin, mine: bool) -> Refusal:
+    """A cell of `origin` runs. `mine`: the caller sent it."""
+    return refuse(
+        "busy", cell=cell(number), kernel=one_line(kernel), elapsed=duration(elapsed),
+        sender="this session" if mine else sender(origin), interrupt=_interrupt(number),
+    )  # fmt: skip
+
+
+def not_yours(number: int | None, kernel: str, elapsed: float, origin: Origin) -> Refusal:
+    """The running cell's owner, who is still there, is not the caller."""
+    return refuse(
+        "not_yours", cell=cell(number), kernel=one_line(kernel), elapsed=duration(elapsed),
+        sender=sender(origin), deliberate=_interrupt(number),
+    )  # fmt: skip
+
+
+def execution_not_found(
+    number: int | None, recent: int | None, elsewhere: Death | None = None, process: int | None = None
+) -> Refusal:
+    """No In [`number`], or none at all (None).
+
+    `recent` is the most recent number of the process that was asked, `process` that
+    process when the caller named it, `elsewhere` the end of an earlier one that has it.
+    """
+    where = f" in process {process}" if process is not None else ""
+    missing = f"{cell(number)} does not exist{where}" if number is not None else f"there is no execution{where}"
+    known = f"the most recent is {cell(recent)}" if recent is not None else f"nothing has run{where or ' yet'}"
+    hint = ""
+    if elsewhere is not None:
+        n = elsewhere.process
+        what = f"has {cell(number)}" if number is not None else "has some"
+        hint = f" Process {n}, which {how_ended(elsewhere)} at {clock(elsewhere.at)}, {what}: pass process={n}."
+    return refuse("execution_not_found", missing=missing, recent=known, elsewhere=hint)
+
+
+def process_not_found(process: int, kernel: str, readable: Sequence[int]) -> Refusal:
+    """`readable` are the processes whose records can be read."""
+    known = "readable: " + ", ".join(map(str, readable)) if readable else "there are none yet"
+    return refuse("process_not_found", process=process, kernel=one_line(kernel), readable=known)
+
+
+def kernel_not_found(name: str, known: Sequence[str]) -> Refusal:
+    """`known` are the kernels that the caller could mean."""
+    there = "there are " + ", ".join(map(one_line, known)) if known else "there are none"
+    return refuse("kernel_not_found", name=one_line(repr(name)), known=there)
+
+
+def kernel_died(death: Death, kernel: str, lost: int | None = None) -> Refusal:
+    """`lost` is the number of the execution that the death ended, None if it was idle."""
+    return refuse(
+        "kernel_died", process=death.process, kernel=one_line(kernel), how=how_ended(death),
+        clock=clock(death.at, seconds=True), memory=memory(death),
+        lost=f" {cell(lost)} was killed." if lost is not None else "", stacks=stacks(death),
+    )  # fmt: skip
+
+
+def kernel_start_failed(kernel: str, reason: str, log: str) -> Refusal:
+    """`log` is the end of the process's own log, at most 20 lines."""
+    tail = f"\nLast lines of its log:\n{log.rstrip()}" if log.strip() else " Its log is empty."
+    return refuse("kernel_start_failed", kernel=one_line(kernel), reason=one_line(reason, 500).rstrip("."), log=tail)
+
+
+def kernel_unresponsive(kernel: str, seconds: float, undone: str = "Nothing was done.") -> Refusal:
+    """`undone` says in a sentence what was not done."""
+    return refuse("kernel_unresponsive", kernel=one_line(kernel), elapsed=duration(seconds), undone=undone)
+
+
+def stacks(death: Death) -> str:
+    """The Python stacks at a fatal signal, as lines that follow a sentence."""
+    return f"\nPython stacks at that moment:\n{death.stacks.rstrip()}" if death.stacks else ""
+
+
+def processes(count: int) -> str:
+    """``3 processes it had started``."""
+    return f"{plural(count, 'process', 'processes')} it had started"
+
+
+def _interrupt(number: int | None) -> str:
+    return "interrupt()" if number is None else f"interrupt(execution={number})"
