@@ -151,7 +151,7 @@ class ReadAnswer(Answer):
     stream: Stream = Stream.COMBINED
     first: int = 1
     last: int = 0
-    total: Counts = Counts()
+    total: Counts = field(default_factory=Counts)
     lines: list[str] = field(default_factory=list)
     line_range: str | None = None
     max_chars: int | None = None

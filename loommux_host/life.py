@@ -1,0 +1,337 @@
+"""One process of a kernel, from the moment it is ready until its records are finished.
+
+Owns the process's channel, its mirror, the submission that is on its way, and the tasks
+that watch for silence and for the process's end. It tells its kernel what changed and
+wakes whoever waits. It does not start processes, does not decide who may do what, and
+does not know sessions. Called by `kernel`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
+from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View
+from loommux_host.process import Exit, Process
+from loommux_host.reading import in_thread, read_latest
+from loommux_host.results import Death
+from loommux_host.submission import Pulse, Sent
+from loommux_kernel.protocol import Event, ExecutionStarted, Origin, Submission, now
+from loommux_kernel.records import ExecutionRecord, NoticeRecord, finish
+
+log = logging.getLogger(__name__)
+
+#: Without news for so long while something runs, the kernel is asked; an answer that
+#: is awaited for longer makes what the mirror says stale.
+QUIET_SECONDS = 1.0
+#: How long one such question stays open; so a held kernel finds few of them later.
+PROBE_SECONDS = 30.0
+#: How long a store is read anew every second while the kernel does not answer, then every five.
+EAGER_SECONDS = 10.0
+#: How long finishing the records of a dead process may hold up telling of its death.
+FINISH_SECONDS = 30.0
+#: Told ends are reported to the kernel together after so long.
+TOLD_SECONDS = 1.0
+T = TypeVar("T")
+
+
+class Life:
+    """One process of a kernel."""
+
+    def __init__(
+        self,
+        process: Process,
+        channel: Channel,
+        *,
+        on_change: Callable[[Life, Change], None],
+        on_death: Callable[[Life], None],
+    ) -> None:
+        self.process = process
+        self.records = Path(process.launch.records)
+        self.mirror = Mirror(now())
+        self.pulse = Pulse()
+        #: The submission whose start, or refusal, is not known yet.
+        self.pending: Sent | None = None
+        #: When output last arrived, on the loop's clock.
+        self.activity = 0.0
+        #: Why this process is being ended on purpose: (cause, by whom).
+        self.ending: tuple[str, str | None] | None = None
+        self.gone = False
+        self.death: Death | None = None
+        self._channel = channel
+        self._on_change, self._on_death = on_change, on_death
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self._mending: asyncio.Task[None] | None = None
+        self._mend_again = False
+        self._asked_at: float | None = None
+        self._notice_id = 0
+        self._noticed: deque[tuple[int | None, str, str, float]] = deque(maxlen=256)
+        self._told: set[int] = set()
+
+    # -- begin and end -----------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Listen to the process and catch up with what it did before."""
+        self._loop = asyncio.get_running_loop()
+        self._own(self._watch_exit())
+        await self._channel.open(self._heard)
+        await self._catch_up()
+
+    def leave(self) -> list[asyncio.Task[Any]]:
+        """Give up every task, for a host that goes; returns them for the owner to await."""
+        self._channel.close()
+        for task in self._tasks:
+            task.cancel()
+        return list(self._tasks)
+
+    @property
+    def alive(self) -> bool:
+        return not self.gone
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def busy(self) -> bool:
+        return self.alive and (self.mirror.running is not None or self.pending is not None)
+
+    @property
+    def stale_seconds(self) -> float | None:
+        """How long the kernel has not answered while it was asked; None when it answers."""
+        if self._asked_at is None or self.gone or self._loop.time() - self._asked_at < QUIET_SECONDS:
+            return None
+        return self._loop.time() - self._channel.heard
+
+    # -- what is asked of the process ---------------------------------------------
+
+    def submit(self, source: str, origin: Origin, submitted_at: float) -> Sent:
+        """Send a cell; the caller has seen that nothing runs and nothing is pending."""
+        submission = Submission(uuid.uuid4().hex, self.mirror.last_serial, origin, submitted_at)
+        sent = self.pending = Sent(submission, source)
+        self._own(self._deliver(sent))
+        self._watch_quiet()
+        return sent
+
+    async def ask(self, name: str, content: dict[str, Any] | None = None, *, deadline: float) -> dict[str, Any] | None:
+        """A control request; None when the process does not answer in time or is gone."""
+        try:
+            return await self._channel.request(name, content, deadline=deadline)
+        except (ChannelClosed, KernelUnresponsive):
+            return None
+
+    async def flush(self, deadline: float = 0.1) -> None:
+        """Bring what was printed into the record, as far as the kernel answers in time."""
+        if self.alive and self.stale_seconds is None:
+            await self.ask("flush", deadline=deadline)
+
+    def told(self, serial: int) -> None:
+        """Somebody knows of that execution's end; the kernel may drop it when space runs out."""
+        if self.alive:
+            if not self._told:
+                self._loop.call_later(TOLD_SECONDS, lambda: self._own(self._report_told()))
+            self._told.add(serial)
+
+    async def withdraw(self, sent: Sent) -> str | None:
+        """Ask never to run it: ``withdrawn``, ``started`` or ``ended``; None without an answer."""
+        answer = await self.ask("withdraw", {"submission": sent.submission.id}, deadline=QUIET_SECONDS)
+        if answer is not None and answer["result"] == "withdrawn":
+            self._decide(sent, lost=True)
+        elif answer is not None and sent.view is None:
+            await self.mend()
+        return None if answer is None else str(answer["result"])
+
+    async def mend(self) -> None:
+        """Read from the store what events did not tell."""
+        records, notices = await in_thread(read_latest, self.records, self._notice_id)
+        self._mended(records, notices)
+
+    # -- what comes from the process ----------------------------------------------
+
+    def _heard(self, event: Event) -> None:
+        changes = self.mirror.apply(event)
+        pending = self.pending
+        if isinstance(event, ExecutionStarted) and pending is not None and changes:
+            if event.submission == pending.submission.id:
+                self._decide(pending, view=self.mirror.by_serial(event.serial))
+            elif event.serial > pending.submission.seen:
+                self._decide(pending, overtaken=True)
+                self._own(self.withdraw(pending))
+        self._act(changes)
+
+    async def _deliver(self, sent: Sent) -> None:
+        try:
+            reply = await self._channel.execute(sent.source, sent.submission)
+        except ChannelClosed:
+            return  # the process is gone; what it recorded decides
+        except RequestFailed:
+            log.exception("a submission was not answered as agreed")
+            await self.mend()
+            self._decide(sent, lost=True)
+            return
+        if reply.refused is not None:
+            if not sent.decided:  # something started first, and no event has told of it
+                await self._catch_up()
+            self._decide(sent, overtaken=True)
+            return
+        changes = self.mirror.replied(sent.submission, sent.source, reply)
+        sent.reply = reply
+        self._decide(sent, view=self.mirror.by_serial(reply.serial))
+        self._act(changes)
+
+    def _decide(self, sent: Sent, *, view: View | None = None, overtaken: bool = False, lost: bool = False) -> None:
+        if not sent.decided:
+            sent.view, sent.overtaken, sent.lost = view, overtaken, lost
+        if self.pending is sent:
+            self.pending = None
+        self.pulse.beat()
+
+    def _act(self, changes: list[Change]) -> None:
+        for change in changes:
+            match change:
+                case Missed():
+                    self._mend_soon()
+                    continue
+                case Noticed() if not self._first_heard(change):
+                    continue
+                case Printed():
+                    self.activity = self._loop.time()
+                case Started():
+                    self._watch_quiet()
+                case _:
+                    pass
+            self._on_change(self, change)
+        if any(isinstance(c, Started | Ended) for c in changes):
+            self.pulse.beat()
+
+    def _first_heard(self, notice: Noticed) -> bool:
+        """Whether neither the events nor the store told of this notice before."""
+        key = (notice.serial, notice.label, notice.text, notice.at)
+        if key in self._noticed:
+            return False
+        self._noticed.append(key)
+        return True
+
+    def _mended(self, records: list[ExecutionRecord], notices: list[NoticeRecord]) -> None:
+        changes = self.mirror.mend(records)
+        if self.pending is not None:
+            submission = self.pending.submission
+            for record in records:
+                if (record.origin, record.submitted_at) == (submission.origin, submission.submitted_at):
+                    self._decide(self.pending, view=self.mirror.by_serial(record.serial))
+                    break
+        for notice in notices:
+            self._notice_id = max(self._notice_id, notice.id)
+            view = None if notice.serial is None else self.mirror.by_serial(notice.serial)
+            number = view.number if view else None
+            changes.append(Noticed(notice.serial, number, notice.label, notice.text, notice.at))
+        self._act(changes)
+
+    async def _catch_up(self) -> None:
+        """Ask how far the kernel is, and read from the store what no event told."""
+        status = await self.ask("status", deadline=QUIET_SECONDS * 10)
+        if status is None or status["sequence"] > self.mirror.last_sequence or self.pending is not None:
+            await self.mend()
+        if status is not None:
+            self.mirror.caught_up(status["sequence"], status["last_serial"])
+
+    def _mend_soon(self) -> None:
+        self._mend_again = True
+        if self._mending is None or self._mending.done():
+            self._mending = self._own(self._mend_all())
+
+    async def _mend_all(self) -> None:
+        while self._mend_again:
+            self._mend_again = False
+            await self.mend()
+
+    # -- watching ------------------------------------------------------------------
+
+    def _watch_quiet(self) -> None:
+        if self._watcher is None or self._watcher.done():
+            self._watcher = self._own(self._while_busy())
+
+    async def _while_busy(self) -> None:
+        """While something runs: after a second without news, ask; as long as no answer comes, read the store."""
+        while self.busy:
+            quiet = self._loop.time() - self._channel.heard
+            if quiet < QUIET_SECONDS:
+                await asyncio.sleep(QUIET_SECONDS - quiet)
+            else:
+                await self._probe()
+
+    async def _probe(self) -> None:
+        self._asked_at = self._loop.time()
+        question = self._own(self.ask("status", deadline=PROBE_SECONDS))
+        pause = QUIET_SECONDS
+        try:
+            while not (await asyncio.wait({question}, timeout=pause))[0]:
+                await self.mend()
+                if self._loop.time() - self._asked_at > EAGER_SECONDS:
+                    pause = QUIET_SECONDS * 5
+        finally:
+            question.cancel()
+        status = question.result()
+        if status is not None:
+            self._asked_at = None
+            if status["sequence"] > self.mirror.last_sequence or status["serial"] is None:
+                await self.mend()
+
+    async def _watch_exit(self) -> None:
+        exit_ = await self.process.wait()
+        self.gone = True
+        self._channel.take_in()
+        await asyncio.sleep(0)  # replies that were there already reach their submissions first
+        self._channel.close()
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                await in_thread(finish, self.records, exit_.at)
+                records, notices = await in_thread(read_latest, self.records, self._notice_id)
+        except Exception:
+            log.exception("the records of process %d could not be finished", self.process.process)
+            records, notices = [], []
+        self.death = self._death_of(exit_)
+        self._mended(records, notices)
+        self._act(self.mirror.killed(exit_.at))
+        if self.pending is not None:
+            self._decide(self.pending, lost=True)
+        self._on_death(self)
+        self.pulse.beat()
+
+    def _death_of(self, exit_: Exit) -> Death:
+        cause, by = self.ending or ("signal" if exit_.signal else "exit", None)
+        return Death(
+            process=self.process.process,
+            at=exit_.at,
+            cause=cause,
+            by=by,
+            code=exit_.code,
+            signal=exit_.signal,
+            max_rss_bytes=exit_.max_rss_bytes,
+            stacks=exit_.faults,
+            ended_processes=exit_.ended_processes,
+        )
+
+    async def _report_told(self) -> None:
+        serials, self._told = sorted(self._told), set()
+        for serial in serials:
+            if await self.ask("told", {"serial": serial}, deadline=QUIET_SECONDS * 10) is None:
+                return
+
+    def _own(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.ensure_future(work)  # pyright: ignore[reportAssignmentType]
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("watching a kernel process failed", exc_info=task.exception())

@@ -1,0 +1,42 @@
+"""What a kernel needs of an operating system process, whoever starts it.
+
+`launch` provides these; tests have simpler ones. Called by `kernel` and `life`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from loommux_kernel.protocol import LaunchFile
+
+
+class Exit(Protocol):
+    """How a process ended, as the launcher saw it."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def signal(self) -> str | None: ...
+    @property
+    def max_rss_bytes(self) -> int | None: ...
+    @property
+    def ended_processes(self) -> int: ...
+    @property
+    def faults(self) -> str | None: ...
+
+
+class Process(Protocol):
+    """One operating system process, as `launch` hands it out."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def process(self) -> int: ...
+    @property
+    def started_at(self) -> float: ...
+    @property
+    def launch(self) -> LaunchFile: ...
+    async def wait(self) -> Exit: ...
+    async def end(self, *, grace: float) -> Exit: ...

@@ -1,0 +1,35 @@
+"""Reading record stores in worker threads, so that the event loop never waits for a disk.
+
+Called by `life` and `service`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.to_thread
+
+from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader
+
+#: How many of the latest executions mend a mirror.
+MENDED = 64
+T = TypeVar("T")
+
+
+def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
+    """The latest executions, newest first, and the notices after `notice_id`; nothing without a store."""
+    try:
+        reader = RecordReader(path)
+    except FileNotFoundError:
+        return [], []
+    try:
+        return reader.executions(limit=MENDED), reader.notices(after=notice_id)
+    finally:
+        reader.close()
+
+
+async def in_thread(work: Callable[..., T], *args: Any) -> T:
+    """Run file and database work in a worker thread; a cancelled caller leaves at once."""
+    return await anyio.to_thread.run_sync(lambda: work(*args), abandon_on_cancel=True)
