@@ -56,7 +56,9 @@ INTERRUPTS: dict[str, Word] = {
         "interrupt_sent: {cell} still runs after {elapsed}{detail}. Use wait() to see whether it ends;"
         " restart() always works.",
     ),
-    "idle": Word("nothing runs, so there was nothing to interrupt", "idle: {kernel} runs no cell. Nothing was interrupted."),
+    "idle": Word(
+        "nothing runs, so there was nothing to interrupt", "idle: {kernel} runs no cell. Nothing was interrupted."
+    ),
     "not_running": Word(
         "the named execution does not run", "not_running: {cell} does not run{detail}. Nothing was interrupted."
     ),
