@@ -22,7 +22,7 @@ from loommux_host.process import Exit, Process
 from loommux_host.reading import in_thread, read_latest
 from loommux_host.results import Death
 from loommux_host.submission import Pulse, Sent
-from loommux_kernel.protocol import Event, ExecutionStarted, Origin, Submission, now
+from loommux_kernel.protocol import Event, ExecutionStarted, Origin, State, Submission, now
 from loommux_kernel.records import ExecutionRecord, NoticeRecord, finish
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Life:
         channel: Channel,
         *,
         on_change: Callable[[Life, Change], None],
-        on_death: Callable[[Life], None],
+        on_death: Callable[[Life, View | None], None],
     ) -> None:
         self.process = process
         self.records = Path(process.launch.records)
@@ -60,9 +60,11 @@ class Life:
         self.pending: Sent | None = None
         #: When output last arrived, on the loop's clock.
         self.activity = 0.0
-        #: Why this process is being ended on purpose: (cause, by whom).
-        self.ending: tuple[str, str | None] | None = None
+        #: Why this process is being ended on purpose: cause, by whom in words, caller id.
+        self.ending: tuple[str, str | None, str | None] | None = None
         self.gone = False
+        #: The process has ended, its records are complete, `death` says how.
+        self.finished = asyncio.Event()
         self.death: Death | None = None
         self._channel = channel
         self._on_change, self._on_death = on_change, on_death
@@ -169,8 +171,10 @@ class Life:
     async def _deliver(self, sent: Sent) -> None:
         try:
             reply = await self._channel.execute(sent.source, sent.submission)
-        except ChannelClosed:
-            return  # the process is gone; what it recorded decides
+        except ChannelClosed:  # the process is gone; what it recorded decides
+            if self.finished.is_set():
+                self._decide(sent, lost=True)
+            return
         except RequestFailed:
             log.exception("a submission was not answered as agreed")
             await self.mend()
@@ -300,13 +304,14 @@ class Life:
         self.death = self._death_of(exit_)
         self._mended(records, notices)
         self._act(self.mirror.killed(exit_.at))
+        self.finished.set()
         if self.pending is not None:
             self._decide(self.pending, lost=True)
-        self._on_death(self)
+        self._on_death(self, next((v for v in self.mirror.latest() if v.state is State.KILLED), None))
         self.pulse.beat()
 
     def _death_of(self, exit_: Exit) -> Death:
-        cause, by = self.ending or ("signal" if exit_.signal else "exit", None)
+        cause, by, _ = self.ending or ("signal" if exit_.signal else "exit", None, None)
         return Death(
             process=self.process.process,
             at=exit_.at,

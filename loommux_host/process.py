@@ -10,6 +10,14 @@ from typing import Protocol
 from loommux_kernel.protocol import LaunchFile
 
 
+class StartFailed(Exception):
+    """A process did not get ready. `log_tail` is the end of its own log, at most 20 lines."""
+
+    def __init__(self, reason: str, log_tail: str = "") -> None:
+        super().__init__(reason)
+        self.log_tail = log_tail
+
+
 class Exit(Protocol):
     """How a process ended, as the launcher saw it."""
 

@@ -1,0 +1,110 @@
+"""What happened in a kernel that its sessions have to be told: notices, ends, deaths.
+
+Pure. Everything gets an index that rises by one within the kernel, across its processes,
+so that one number per session says what that session has had. Only the latest entries of
+a kind are kept; what was left out is counted. `kernel` writes, `envelope` reads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loommux_host.results import Death
+from loommux_kernel.protocol import Origin, State
+
+#: Entries of one kind that are kept.
+KEPT = 200
+
+
+@dataclass(frozen=True)
+class Entry:
+    index: int
+    at: float
+    process: int
+
+
+@dataclass(frozen=True)
+class NoticeEntry(Entry):
+    """Said by a cell (`serial`, `number`), by a startup file, or by the environment.
+
+    `only_for` and `not_for` are caller ids: whom it is for alone, who knows it anyway.
+    """
+
+    text: str
+    label: str = ""
+    serial: int | None = None
+    number: int | None = None
+    only_for: str | None = None
+    not_for: str | None = None
+
+
+@dataclass(frozen=True)
+class EndEntry(Entry):
+    """An execution ended."""
+
+    serial: int
+    number: int | None
+    state: State
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class DeathEntry(Entry):
+    """The process ended; `lost` is the number of the execution that ended with it.
+
+    `on_purpose`: by a restart, a person or the server, not by itself. `not_for` asked for it.
+    """
+
+    death: Death
+    lost: int | None
+    on_purpose: bool
+    not_for: str | None = None
+
+
+class Journal:
+    """The entries of one kernel."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self._notices: deque[NoticeEntry] = deque(maxlen=KEPT)
+        self._ends: deque[EndEntry] = deque(maxlen=KEPT)
+        self._deaths: deque[DeathEntry] = deque(maxlen=KEPT)
+
+    def notice(
+        self,
+        process: int,
+        at: float,
+        text: str,
+        *,
+        label: str = "",
+        serial: int | None = None,
+        number: int | None = None,
+        only_for: str | None = None,
+        not_for: str | None = None,
+    ) -> None:
+        entry = NoticeEntry(self._next(), at, process, text, label, serial, number, only_for, not_for)
+        self._notices.append(entry)
+
+    def ended(self, process: int, at: float, serial: int, number: int | None, state: State, origin: Origin) -> None:
+        self._ends.append(EndEntry(self._next(), at, process, serial, number, state, origin))
+
+    def died(self, death: Death, lost: int | None, *, on_purpose: bool, not_for: str | None = None) -> None:
+        self._deaths.append(DeathEntry(self._next(), death.at, death.process, death, lost, on_purpose, not_for))
+
+    def notices(self, after: int = 0) -> Iterator[NoticeEntry]:
+        return (e for e in self._notices if e.index > after)
+
+    def ends(self, after: int = 0) -> Iterator[EndEntry]:
+        return (e for e in self._ends if e.index > after)
+
+    def deaths(self, after: int = 0) -> Iterator[DeathEntry]:
+        return (e for e in self._deaths if e.index > after)
+
+    def last_notices(self, count: int) -> list[NoticeEntry]:
+        return list(self._notices)[-count:]
+
+    def _next(self) -> int:
+        self.index += 1
+        return self.index

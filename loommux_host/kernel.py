@@ -1,0 +1,354 @@
+"""One kernel: a stable, named workbench whose process can be replaced.
+
+Owns the processes one after the other: starting them, running cells in the living one,
+waiting, interrupting, restarting, and what remains of those that ended. It does not know
+who may do what (`service`), what each session was told (`sessions`), or how a process is
+made (`launch`). Called by `registry` and `service`.
+
+States: nothing started → starting → running → (restarting → running)… ; a process that
+dies leaves the kernel without one, and the next call that needs one starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loommux_host.channel import Channel, RequestFailed
+from loommux_host.interrupting import Interrupted, interrupt
+from loommux_host.journal import Journal
+from loommux_host.life import Life
+from loommux_host.mirror import Change, Ended, Noticed, View
+from loommux_host.process import Process, StartFailed
+from loommux_host.results import Death, KernelFacts
+from loommux_host.submission import Sent
+from loommux_host.waiting import Patience, follow
+from loommux_kernel.protocol import Origin, OriginKind, now
+
+log = logging.getLogger(__name__)
+
+#: Processes that ended whose records stay readable.
+ENDED_KEPT = 3
+START_TRIES = 2
+#: How long an idle process may run its atexit handlers.
+ATEXIT_SECONDS = 2.0
+#: How long the kernel may take to answer small questions on the way to something else.
+ASIDE_SECONDS = 0.3
+#: How long `busy` waits to learn the number of a cell that is just being sent.
+NAMING_SECONDS = 1.0
+
+
+class KernelStartFailed(Exception):
+    """No process could be started in two tries. `log_tail` is the last of its own log."""
+
+    def __init__(self, reason: str, log_tail: str) -> None:
+        super().__init__(reason)
+        self.log_tail = log_tail
+
+
+class KernelClosed(Exception):
+    """The kernel was retired, or the server is stopping."""
+
+
+class Launching(Protocol):
+    """How one kernel gets its processes, and how their files are let go."""
+
+    async def start(self, name: str, process: int) -> Process: ...
+    def connect(self, process: Process) -> Channel: ...
+    async def discard(self, process: Process) -> None: ...
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The cell was accepted. `ended_by` is None when it has ended, else the timer that ended the call."""
+
+    life: Life
+    view: View
+    sent: Sent
+    ended_by: str | None
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Nothing was run; `view` is what runs, None when even that is not known yet."""
+
+    life: Life
+    view: View | None
+
+
+@dataclass(frozen=True)
+class NotTaken:
+    """Nothing was run: the process ended first (`death`), or it never took the cell."""
+
+    life: Life
+    death: Death | None
+    seconds: float
+    withdrawn: bool
+
+
+@dataclass(frozen=True)
+class Restarted:
+    old: Life | None
+    new: Life
+    killed: View | None
+    clients: tuple[str, ...]
+
+
+class Kernel:
+    """A kernel and its processes. `home` is the id of its main kernel, None for a main kernel."""
+
+    def __init__(
+        self,
+        id: str,
+        name: str,
+        launching: Launching,
+        *,
+        home: str | None = None,
+        private: bool = False,
+        on_change: Callable[[Kernel, Life, Change], None] = lambda kernel, life, change: None,
+    ) -> None:
+        self.id, self.name, self.home, self.private = id, name, home, private
+        self.opened_at = now()
+        self.journal = Journal()
+        #: The living process, or the last that lived.
+        self.life: Life | None = None
+        self.ended: list[Life] = []
+        self.closed = False
+        self._launching = launching
+        self._on_change = on_change
+        self._starting: asyncio.Task[Life] | None = None
+        self._restarting: asyncio.Task[Restarted] | None = None
+        self._answer_now = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- what is known -----------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        if self.restarting:
+            return "restarting"
+        if self._starting is not None and not self._starting.done():
+            return "starting" if self.life is None else "restarting"
+        if self.life is None or self.life.gone:
+            return "stopped"
+        return "running" if self.life.stale_seconds is None else "unresponsive"
+
+    @property
+    def restarting(self) -> bool:
+        return self._restarting is not None and not self._restarting.done()
+
+    def facts(self) -> KernelFacts:
+        life = self.life
+        alive = life is not None and life.alive
+        return KernelFacts(
+            id=self.id,
+            name=self.name,
+            process=life.process.process if life else 0,
+            pid=life.pid if life and alive else None,
+            busy=bool(life and life.busy),
+            stale_seconds=life.stale_seconds if life else None,
+        )
+
+    def lives(self) -> list[Life]:
+        """The processes whose records can be read, newest first."""
+        ended = [life for life in reversed(self.ended) if life is not self.life]
+        return ([self.life] if self.life else []) + ended
+
+    # -- starting ----------------------------------------------------------------
+
+    def start_soon(self) -> None:
+        """Start the process behind whatever comes next; a failure shows when it is needed."""
+        if self.life is None and self._starting is None:
+            self._begin_start()
+
+    async def ready(self) -> Life:
+        """The living process, started when there is none. Raises `KernelStartFailed`."""
+        while True:
+            if self.closed:
+                raise KernelClosed
+            if self._restarting is not None and not self._restarting.done():
+                await asyncio.wait({self._restarting})
+                continue
+            life = self.life
+            if life is not None and life.alive:
+                return life
+            if life is not None:
+                await life.finished.wait()
+            starting = self._starting or self._begin_start()
+            await asyncio.wait({starting})
+            if starting.cancelled():
+                raise KernelClosed
+            return starting.result()
+
+    def _begin_start(self) -> asyncio.Task[Life]:
+        self._starting = task = self._own(self._start())
+        task.add_done_callback(lambda done: setattr(self, "_starting", None))
+        return task
+
+    async def _start(self) -> Life:
+        process_number = (self.life.process.process if self.life else 0) + 1
+        for left in reversed(range(START_TRIES)):
+            try:
+                process = await self._launching.start(self.name, process_number)
+            except StartFailed as error:
+                if not left:
+                    raise KernelStartFailed(str(error), error.log_tail) from error
+                continue
+            life = Life(process, self._launching.connect(process), on_change=self._changed, on_death=self._died)
+            self.life = life
+            await life.begin()
+            return life
+        raise AssertionError("unreachable")
+
+    # -- running and waiting -------------------------------------------------------
+
+    async def run(self, source: str, origin: Origin, patience: Patience) -> Ran | Busy | NotTaken:
+        """Submit one cell and wait for its first result. Cancelling changes nothing in the kernel."""
+        life = await self.ready()
+        if life.busy:
+            return await self._busy(life)
+        began = asyncio.get_running_loop().time()
+        sent = life.submit(source, origin, now())
+
+        def over() -> bool:
+            return sent.decided and (sent.view is None or not sent.view.running)
+
+        ended_by = await self.follow(life, over, patience)
+        if sent.view is not None:
+            return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
+        if sent.overtaken:
+            return Busy(life, life.mirror.running or life.mirror.recent)
+        withdrawn = sent.lost
+        if not sent.lost:
+            await life.withdraw(sent)
+            withdrawn = sent.lost
+            if sent.view is not None:
+                return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
+        return NotTaken(life, life.death, asyncio.get_running_loop().time() - began, withdrawn)
+
+    async def _busy(self, life: Life) -> Busy:
+        """What runs; a cell that is just being sent gets a moment to have a number."""
+        pending = life.pending
+        if pending is not None:
+            await self.follow(life, lambda: pending.decided, Patience(NAMING_SECONDS, NAMING_SECONDS))
+            if pending.view is not None:
+                return Busy(life, pending.view)
+        return Busy(life, life.mirror.running or (life.mirror.recent if pending and pending.decided else None))
+
+    async def follow(self, life: Life, over: Callable[[], bool], patience: Patience) -> str | None:
+        """Wait until `over`; else ``silence``, ``timeout`` or ``shutdown`` says what ended the waiting."""
+        return await follow(life, over, patience, lambda: self._answer_now)
+
+    def answer_now(self) -> None:
+        """Every waiting call is answered with what is known."""
+        self._answer_now = True
+        if self.life is not None:
+            self.life.pulse.beat()
+
+    # -- interrupt ---------------------------------------------------------------
+
+    async def interrupt(self, number: int | None = None) -> Interrupted:
+        """Interrupt the running cell, or only that one; says what was seen, not what was hoped."""
+        if self.life is None or self.life.gone:
+            return Interrupted("idle" if number is None else "not_running", None)
+        return await interrupt(self.life, number)
+
+    async def clients(self) -> list[dict[str, Any]]:
+        """The attached clients as the kernel knows them; none when it does not answer at once."""
+        if self.life is None or self.life.gone:
+            return []
+        answer = await self.life.ask("status", deadline=ASIDE_SECONDS)
+        return [] if answer is None else list(answer.get("clients", []))
+
+    # -- ending ------------------------------------------------------------------------
+
+    async def restart(self, by: str | None = None, caller: str | None = None) -> Restarted:
+        """Replace the process. `by` is who wants it, in words; calls at the same time share one restart."""
+        if self.closed:
+            raise KernelClosed
+        if self._restarting is None or self._restarting.done():
+            self._restarting = self._own(self._restart(by, caller))
+        return await asyncio.shield(self._restarting)
+
+    async def _restart(self, by: str | None, caller: str | None) -> Restarted:
+        if self._starting is not None and not self._starting.done():
+            await asyncio.wait({self._starting})
+        old, killed, clients = self.life, None, ()
+        if old is not None and old.alive:
+            killed = old.mirror.running
+            clients = tuple(str(c.get("label", c)) for c in await self.clients())
+            await self._end(old, "restart", by, caller)
+        elif old is not None:
+            await old.finished.wait()
+        return Restarted(old, await self._begin_start(), killed, clients)
+
+    async def _end(self, life: Life, cause: str, by: str | None, caller: str | None = None) -> None:
+        """An idle process may leave in order, a busy one is ended at once; then everything it started."""
+        life.ending = (cause, by, caller)
+        grace = 0.0
+        if not life.busy and await self._quit(life):
+            grace = ATEXIT_SECONDS
+        await life.process.end(grace=grace)
+        await life.finished.wait()
+
+    async def _quit(self, life: Life) -> bool:
+        try:
+            return await life.ask("quit", deadline=ASIDE_SECONDS) is not None
+        except RequestFailed:
+            log.exception("kernel %s would not quit", self.name)
+            return False
+
+    async def close(self, cause: str = "shutdown", by: str | None = None) -> None:
+        """Retire the kernel: its process ends with all that it started; nothing starts again."""
+        self.closed = True
+        self.answer_now()
+        for task in (self._restarting, self._starting):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if self.life is not None and self.life.alive:
+            await self._end(self.life, cause, by)
+        left = [task for life in self.lives() for task in life.leave()]
+        if left:
+            await asyncio.wait(left)
+
+    # -- what the processes tell ---------------------------------------------------------
+
+    def _changed(self, life: Life, change: Change) -> None:
+        process = life.process.process
+        match change:
+            case Noticed():
+                self.journal.notice(
+                    process, change.at, change.text, label=change.label, serial=change.serial, number=change.number
+                )
+            case Ended(view) if view.origin.kind is not OriginKind.STARTUP:
+                at = view.completed_at or now()
+                self.journal.ended(process, at, view.serial, view.number, view.state, view.origin)
+            case _:
+                pass
+        self._on_change(self, life, change)
+
+    def _died(self, life: Life, lost: View | None) -> None:
+        assert life.death is not None
+        cause, _, caller = life.ending or ("", None, None)
+        number = lost.number if lost else None
+        self.journal.died(life.death, number, on_purpose=bool(cause), not_for=caller)
+        self.ended.append(life)
+        while len(self.ended) > ENDED_KEPT:
+            self._own(self._launching.discard(self.ended.pop(0).process))
+
+    def _own(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        known = isinstance(error, KernelStartFailed)  # whoever needs the process is told
+        log.log(logging.WARNING if known else logging.ERROR, "kernel %s: %s", self.name, error, exc_info=not known)
