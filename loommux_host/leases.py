@@ -1,0 +1,380 @@
+"""Who keeps which main kernel, and until when: the rules of contract 9.4.
+
+Owns leases, standings, retention, orphans and the alerts of connection leases.
+Pure: every event comes with the time it happened (`now`, seconds of one steady
+clock that never goes back), is answered with the decisions that follow, and
+`deadline` says when to call `advance` next, so that nobody polls. Knows no
+kernel process and no HTTP. `sessions` tells it what happens and carries out
+what it decides.
+
+A *caller* is an opaque id: an MCP session, or a modern caller (contract 9.3).
+Child kernels have no entry of their own; their cells count for their home.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .lease_decisions import (
+    ALERTING,
+    AlertCleared,
+    AlertRaised,
+    Decision,
+    KernelOrphaned,
+    LeaseReleased,
+    LeaseView,
+    RetireKernel,
+    Standing,
+    Why,
+)
+from .lease_policy import Mode, Policy, Scope
+
+#: Stands for every caller that holds the kernel: a child's cell is a cell of each of them.
+EVERY_CALLER = "*"
+#: Seconds after its last call for which a caller counts as present (contract 4).
+PRESENCE = 60.0
+NEVER = -math.inf
+
+
+@dataclass
+class _Lease:
+    caller: str
+    policy: Policy
+    standing: Standing | None
+    last_call: float
+    #: What windows count from: the last sign of the caller, or the last end of a cell of its.
+    last_sign: float
+    #: When the standing began.
+    since: float
+    #: Whether the caller was heard since then.
+    heard: bool = True
+    open_calls: int = 0
+    #: Of a departed lease: until when a running cell of its caller counts as held.
+    held_until: float = NEVER
+    #: Of a departed lease: its caller cannot come back.
+    final: bool = False
+
+    def stand(self, standing: Standing, now: float) -> None:
+        self.standing, self.since, self.heard = standing, now, False
+
+
+@dataclass
+class _Kernel:
+    id: str
+    scope: Scope
+    policy: Policy
+    leases: dict[str, _Lease] = field(default_factory=dict)
+    #: Leases of callers that left while a cell of theirs ran, or that may reconnect.
+    departed: dict[str, _Lease] = field(default_factory=dict)
+    #: Running cells: key → the caller whose cell it is, EVERY_CALLER, or None for a foreign one.
+    running: dict[object, str | None] = field(default_factory=dict)
+    #: Executions whose end nobody has been told → until when that keeps the kernel.
+    untold: dict[object, float] = field(default_factory=dict)
+    retained_until: float = NEVER
+    orphaned_at: float | None = None
+    #: The last rule that kept the kernel, for the reason of its retirement.
+    last_keeper: Why = Why.CLIENT_LEFT
+    retiring: bool = False
+
+    def runs_cell_of(self, caller: str) -> bool:
+        return any(owner in (caller, EVERY_CALLER) for owner in self.running.values())
+
+    def kept_until(self) -> float:
+        """Until when something other than a lease keeps it; the past when nothing does."""
+        return max(self._keepers().values())
+
+    def note_keeper(self, now: float) -> None:
+        """Forgets what is over and remembers which rule keeps it longest."""
+        self.departed = {c: d for c, d in self.departed.items() if not d.final or self.runs_cell_of(c)}
+        self.untold = {key: until for key, until in self.untold.items() if until > now}
+        keepers = self._keepers()
+        keeper = max(keepers, key=lambda why: keepers[why])
+        if keepers[keeper] > now:
+            self.last_keeper = keeper
+
+    def _keepers(self) -> dict[Why, float]:
+        cells = (lease.held_until for caller, lease in self.departed.items() if self.runs_cell_of(caller))
+        return {
+            Why.RETENTION_OVER: self.retained_until,
+            Why.UNTOLD_OVER: max(self.untold.values(), default=NEVER),
+            Why.DISCONNECTED: max(cells, default=NEVER),
+        }
+
+
+class Leases:
+    """The leases of one server."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, _Kernel] = {}
+        self._streams: dict[str, int] = {}
+
+    # -- kernels ----------------------------------------------------------------
+
+    def kernel_opened(self, kernel: str, scope: Scope, policy: Policy, now: float, *, adopted: bool = False) -> None:
+        """A main kernel exists; the call that opened it follows at the same time.
+
+        An adopted one has lost its callers: it waits for them as long as its scope's window.
+        """
+        entry = self._kernels[kernel] = _Kernel(kernel, scope, policy)
+        if adopted:
+            entry.retained_until = now + policy.window(scope)
+            entry.note_keeper(now)
+
+    def kernel_closed(self, kernel: str) -> None:
+        """It has ended, whoever ended it."""
+        self._kernels.pop(kernel, None)
+
+    # -- callers ----------------------------------------------------------------
+
+    def call_began(
+        self, caller: str, kernel: str, policy: Policy, now: float, *, stream_expected: bool = True
+    ) -> list[Decision]:
+        """A tool call of `caller` works in `kernel`: begins its lease under `policy`, or renews the one it has.
+
+        `stream_expected` is False for a modern caller that named no resource: under
+        connection it has the activity window, without an alert.
+        """
+        entry = self._kernels[kernel]
+        lease = entry.leases.get(caller) or self._begin(entry, caller, policy, now, stream_expected)
+        lease.open_calls += 1
+        lease.last_call = now
+        return self._sign(entry, lease, now)
+
+    def call_ended(self, caller: str, kernel: str, now: float, *, answered: bool = True) -> list[Decision]:
+        """A call that `call_began` announced is over. `answered` is False when its connection was gone."""
+        entry = self._kernels.get(kernel)
+        lease = entry.leases.get(caller) if entry else None
+        if entry is None or lease is None:
+            return []
+        lease.open_calls = max(0, lease.open_calls - 1)
+        lease.last_call = now
+        return self._sign(entry, lease, now, heard=answered)
+
+    def signed(self, caller: str, now: float) -> list[Decision]:
+        """A ping or any other request: renews what the caller has, in every mode, and creates nothing."""
+        return [d for entry, lease in self._held_by(caller) for d in self._sign(entry, lease, now)]
+
+    def stream_opened(self, caller: str, now: float) -> list[Decision]:
+        """The caller's standing stream began; it may come before its first call, or after it was given up."""
+        self._streams[caller] = self._streams.get(caller, 0) + 1
+        decisions: list[Decision] = []
+        for entry in self._kernels.values():
+            lease = entry.departed.get(caller)
+            if lease is not None and not lease.final and not entry.retiring:
+                entry.leases[caller] = entry.departed.pop(caller)
+                lease.open_calls = 0
+        for entry, lease in self._held_by(caller):
+            if lease.standing in ALERTING:
+                decisions.append(AlertCleared(entry.id, caller))
+            if lease.standing is not None:
+                lease.stand(Standing.CONNECTED, now)
+            decisions += self._sign(entry, lease, now)
+        return decisions
+
+    def stream_closed(self, caller: str, now: float) -> None:
+        """One of the caller's standing streams ended."""
+        left = self._streams.get(caller, 0) - 1
+        if left > 0:
+            self._streams[caller] = left
+            return
+        self._streams.pop(caller, None)
+        for _, lease in self._held_by(caller):
+            if lease.standing is Standing.CONNECTED:
+                lease.stand(Standing.RECONNECTING, now)
+                lease.last_sign = now
+
+    def let_go(self, caller: str, kernel: str, now: float) -> list[Decision]:
+        """``--attach`` moved the caller elsewhere: its lease ends, and with it the kernel's retention."""
+        entry = self._kernels.get(kernel)
+        if entry is None:
+            return []
+        entry.departed.pop(caller, None)
+        entry.retained_until = NEVER
+        entry.last_keeper = Why.LET_GO
+        released: list[Decision] = []
+        if (lease := entry.leases.pop(caller, None)) is not None:
+            entry.policy = lease.policy
+            released.append(LeaseReleased(entry.id, caller, Why.LET_GO))
+        return released + self._settle(entry, now)
+
+    def client_left(self, caller: str, now: float) -> list[Decision]:
+        """The caller is gone for good: its session was deleted or has expired."""
+        decisions: list[Decision] = []
+        for entry in self._kernels.values():
+            if (lease := entry.leases.get(caller)) is not None:
+                decisions += self._depart(entry, lease, Why.CLIENT_LEFT, now)
+            if (lease := entry.departed.get(caller)) is not None:
+                lease.final = True
+                entry.note_keeper(now)
+        return decisions
+
+    # -- cells ------------------------------------------------------------------
+
+    def cell_started(self, kernel: str, cell: object, caller: str | None) -> None:
+        """`cell` is any key, unique in this kernel and its children; `caller` as in `_Kernel.running`."""
+        if entry := self._kernels.get(kernel):
+            entry.running[cell] = caller
+
+    def cell_ended(self, kernel: str, cell: object, now: float, *, untold: bool = True) -> list[Decision]:
+        """`untold` is False when nobody needs to be told of this end (a person's cell, a startup file)."""
+        entry = self._kernels.get(kernel)
+        if entry is None:
+            return []
+        owner = entry.running.pop(cell, None)
+        for lease in entry.leases.values():
+            if owner in (lease.caller, EVERY_CALLER):
+                lease.last_sign = max(lease.last_sign, now)
+        if untold:
+            entry.untold[cell] = now + entry.policy.named_activity_timeout_seconds
+        return self._settle(entry, now)
+
+    def told(self, kernel: str, cell: object, now: float) -> list[Decision]:
+        """A session has been told of the end of `cell`."""
+        entry = self._kernels.get(kernel)
+        if entry is None or entry.untold.pop(cell, None) is None:
+            return []
+        return self._settle(entry, now)
+
+    # -- time -------------------------------------------------------------------
+
+    def advance(self, now: float) -> list[Decision]:
+        """Everything that falls due by `now`. Afterwards `deadline` is later than `now`, or None."""
+        decisions: list[Decision] = []
+        for entry in self._kernels.values():
+            for lease in list(entry.leases.values()):
+                while lease.caller in entry.leases and (due := self._due(entry, lease)) is not None and due <= now:
+                    decisions += self._fall_due(entry, lease, now)
+            decisions += self._settle(entry, now)
+        return decisions
+
+    def deadline(self) -> float | None:
+        """When `advance` has something to do next; None when only an event can change anything."""
+        return min((due for entry in self._kernels.values() if (due := self._next(entry)) is not None), default=None)
+
+    # -- views ------------------------------------------------------------------
+
+    def views(self, kernel: str, now: float) -> list[LeaseView]:
+        entry = self._kernels.get(kernel)
+        if entry is None:
+            return []
+        held = [_view(lease, True, self._due(entry, lease), now) for lease in entry.leases.values()]
+        return held + [_view(lease, False, None, now) for lease in entry.departed.values()]
+
+    def alert(self, caller: str, kernel: str) -> Standing | None:
+        """The standing to warn this caller of, for as long as it lasts."""
+        entry = self._kernels.get(kernel)
+        lease = entry.leases.get(caller) if entry else None
+        return lease.standing if lease and lease.standing in ALERTING else None
+
+    def retention_remaining(self, kernel: str, now: float) -> float | None:
+        """Seconds for which a kernel without leases keeps itself; None when it has one, or nothing keeps it."""
+        entry = self._kernels.get(kernel)
+        if entry is None or entry.leases or entry.retiring or entry.kept_until() <= now:
+            return None
+        return entry.kept_until() - now
+
+    def holds(self, caller: str, kernel: str) -> bool:
+        entry = self._kernels.get(kernel)
+        return entry is not None and caller in entry.leases
+
+    def present(self, caller: str, now: float) -> bool:
+        """Whether somebody is still there behind this caller (contract 4, `not_yours`)."""
+        if self._streams.get(caller):
+            return True
+        return any(lease.open_calls or now - lease.last_call <= PRESENCE for _, lease in self._held_by(caller))
+
+    # -- rules ------------------------------------------------------------------
+
+    def _held_by(self, caller: str) -> list[tuple[_Kernel, _Lease]]:
+        return [(entry, entry.leases[caller]) for entry in self._kernels.values() if caller in entry.leases]
+
+    def _begin(self, entry: _Kernel, caller: str, policy: Policy, now: float, stream_expected: bool) -> _Lease:
+        standing = None
+        if policy.lease_mode is Mode.CONNECTION and stream_expected:
+            standing = Standing.CONNECTED if self._streams.get(caller) else Standing.AWAITING_STREAM
+        entry.departed.pop(caller, None)
+        entry.policy = policy
+        lease = entry.leases[caller] = _Lease(caller, policy, standing, last_call=now, last_sign=now, since=now)
+        return lease
+
+    def _sign(self, entry: _Kernel, lease: _Lease, now: float, *, heard: bool = True) -> list[Decision]:
+        lease.last_sign = max(lease.last_sign, now)
+        lease.heard = lease.heard or heard
+        return self._settle(entry, now)
+
+    def _due(self, entry: _Kernel, lease: _Lease) -> float | None:
+        """When time alone changes this lease; None while nothing but an event can."""
+        policy = lease.policy
+        if lease.standing is Standing.CONNECTED:
+            return None
+        if lease.standing in (Standing.AWAITING_STREAM, Standing.RECONNECTING):
+            return lease.since + policy.connection_grace_seconds
+        if lease.open_calls:
+            return None
+        if policy.lease_mode is Mode.HEARTBEAT:
+            # A missed heartbeat says that the client is gone: its cell is held for the named window, then no longer.
+            window = policy.heartbeat_timeout_seconds
+            if entry.runs_cell_of(lease.caller):
+                window = max(window, policy.named_activity_timeout_seconds)
+            return lease.last_sign + window
+        # Silence between calls says nothing about a client: a model may think for hours.
+        return None if entry.runs_cell_of(lease.caller) else lease.last_sign + policy.window(entry.scope)
+
+    def _fall_due(self, entry: _Kernel, lease: _Lease, now: float) -> list[Decision]:
+        if lease.standing is Standing.RECONNECTING and not (lease.heard or lease.open_calls):
+            return self._depart(entry, lease, Why.DISCONNECTED, now)
+        if lease.standing in (Standing.AWAITING_STREAM, Standing.RECONNECTING):
+            never_seen = lease.standing is Standing.AWAITING_STREAM
+            lease.stand(Standing.UNBOUND if never_seen else Standing.STREAM_LOST, now)
+            assert lease.standing is not None
+            return [AlertRaised(entry.id, lease.caller, lease.standing)]
+        return self._depart(entry, lease, Why.LAPSED, now)
+
+    def _depart(self, entry: _Kernel, lease: _Lease, why: Why, now: float) -> list[Decision]:
+        """Releases the lease of a caller that is gone, and starts what keeps the kernel without it."""
+        del entry.leases[lease.caller]
+        named_window = lease.policy.named_activity_timeout_seconds
+        entry.policy, entry.last_keeper = lease.policy, why
+        if entry.scope is Scope.NAMED:
+            entry.retained_until = max(entry.retained_until, lease.last_call + named_window)
+        lease.held_until = lease.last_sign + named_window
+        lease.final = why is not Why.DISCONNECTED
+        if lease.standing is not None:
+            lease.stand(Standing.DISCONNECTED, now)
+        if not lease.final or entry.runs_cell_of(lease.caller):
+            entry.departed[lease.caller] = lease
+        return [LeaseReleased(entry.id, lease.caller, why), *self._settle(entry, now)]
+
+    def _settle(self, entry: _Kernel, now: float) -> list[Decision]:
+        """What follows for the kernel from who and what keeps it now."""
+        if entry.retiring:
+            return []
+        if entry.leases or entry.kept_until() > now:
+            entry.orphaned_at = None
+            entry.note_keeper(now)
+            return []
+        grace = entry.policy.orphan_grace_seconds
+        if entry.running and entry.orphaned_at is None:
+            entry.orphaned_at = now
+            return [KernelOrphaned(entry.id, grace)]
+        if entry.running and entry.orphaned_at is not None and now < entry.orphaned_at + grace:
+            return []
+        entry.retiring = True
+        return [RetireKernel(entry.id, Why.ORPHANED if entry.running else entry.last_keeper)]
+
+    def _next(self, entry: _Kernel) -> float | None:
+        if entry.retiring:
+            return None
+        if entry.leases:
+            dues = (self._due(entry, lease) for lease in entry.leases.values())
+            return min((due for due in dues if due is not None), default=None)
+        if entry.orphaned_at is not None:
+            return entry.orphaned_at + entry.policy.orphan_grace_seconds
+        return entry.kept_until() if entry.kept_until() > NEVER else None
+
+
+def _view(lease: _Lease, held: bool, due: float | None, now: float) -> LeaseView:
+    policy = lease.policy
+    remaining = None if due is None else max(0.0, due - now)
+    return LeaseView(lease.caller, policy.lease_mode, policy.generation, lease.standing, held, remaining)
