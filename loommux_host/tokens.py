@@ -88,6 +88,8 @@ class Vocabulary:
 
     def within_limit(self, text: str, limit: int = TOKEN_LIMIT) -> bool:
         """Whether `text` has at most `limit` tokens. The vocabulary is needed only when no bound decides."""
+        if never_within(len(text), limit):
+            return False
         text = _encodable(text)
         data = text.encode()
         if always_within(len(data), limit):
@@ -143,7 +145,7 @@ def _around_blank_runs(chunk: str) -> Iterator[str]:
 
 def _lower_bound(text: str, data: bytes, enough: int) -> float:
     """A number of tokens that `text` has at least; more than `enough` is not looked for."""
-    weight = sum(data.count(byte) / longest for byte, longest in enumerate(LONGEST_TOKEN_WITH))
+    weight = sum(data.count(byte) / LONGEST_TOKEN_WITH[byte] for byte in set(data))
     if weight > enough + 1:
         return weight - 0.5  # what adding 256 fractions can be off by, and far more
     return 1 + sum(1 for _ in islice(_CUT.finditer(text), enough))
