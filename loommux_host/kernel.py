@@ -37,6 +37,8 @@ START_TRIES = 2
 ATEXIT_SECONDS = 2.0
 #: How long the kernel may take to answer small questions on the way to something else.
 ASIDE_SECONDS = 0.3
+#: How long a process that is told the kernel's new name has to take it.
+RENAME_SECONDS = 30.0
 #: How long `busy` waits to learn the number of a cell that is just being sent.
 NAMING_SECONDS = 1.0
 
@@ -157,11 +159,22 @@ class Kernel:
         ended = [life for life in reversed(self.ended) if life is not self.life]
         return ([self.life] if self.life else []) + ended
 
+    def rename(self, name: str) -> None:
+        """Call it `name` from now on, inside the process too."""
+        self.name = name
+        if self.life is not None and self.life.alive:
+            self._own(self.life.ask("rename", {"name": name}, deadline=RENAME_SECONDS))
+
     # -- starting ----------------------------------------------------------------
 
     def start_soon(self) -> None:
         """Start the process behind whatever comes next; a failure shows when it is needed."""
         if self.life is None and self._starting is None:
+            self._begin_start()
+
+    def start_again(self) -> None:
+        """After a death: start the next process behind what is answered now."""
+        if self._starting is None and self.life is not None and self.life.finished.is_set() and not self.closed:
             self._begin_start()
 
     async def ready(self) -> Life:
@@ -262,6 +275,11 @@ class Kernel:
             return []
         answer = await self.life.ask("status", deadline=ASIDE_SECONDS)
         return [] if answer is None else list(answer.get("clients", []))
+
+    async def heard_from(self, client: str) -> float | None:
+        """When the kernel last heard of an attached client, seconds since the epoch; None when it cannot tell."""
+        clients = await self.clients()
+        return next((c.get("heard_at") for c in clients if c.get("client") == client), None)
 
     # -- ending ------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ Called by `life` and `service`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,18 +19,32 @@ MENDED = 64
 T = TypeVar("T")
 
 
-def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
-    """The latest executions, newest first, and the notices after `notice_id`; nothing without a store."""
-    try:
-        reader = RecordReader(path)
-    except FileNotFoundError:
-        return [], []
-    try:
-        return reader.executions(limit=MENDED), reader.notices(after=notice_id)
-    finally:
-        reader.close()
+class RecordsGone(Exception):
+    """The store is not there: its process never got so far, or its records were let go."""
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
     """Run file and database work in a worker thread; a cancelled caller leaves at once."""
     return await anyio.to_thread.run_sync(lambda: work(*args), abandon_on_cancel=True)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[RecordReader]:
+    """A reader for the length of one transaction or a few. Raises `RecordsGone`."""
+    try:
+        reader = RecordReader(path)
+    except FileNotFoundError:
+        raise RecordsGone(path) from None
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
+    """The latest executions, newest first, and the notices after `notice_id`; nothing without a store."""
+    try:
+        with reading(path) as reader:
+            return reader.executions(limit=MENDED), reader.notices(after=notice_id)
+    except RecordsGone:
+        return [], []

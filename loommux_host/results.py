@@ -116,8 +116,9 @@ class CellAnswer(Answer):
 
     `body` is the whole combined output: absent (None) while running, or when it
     cannot be within the limits (`body_omitted` then says why:
-    ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``). `recent` are the
-    last five lines that are not blank, `tail` the last lines for an omission.
+    ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``token_limit_unavailable``
+    with `omission_reason`). `recent` are the last five lines that are not blank, `tail` the
+    last lines for an omission, `head` the first ones of a full output that is too large.
     `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``.
     """
 
@@ -125,6 +126,7 @@ class CellAnswer(Answer):
     full_output: bool = False
     body: str | None = None
     body_omitted: str | None = None
+    omission_reason: str = ""
     streams: dict[Stream, str] = field(default_factory=dict)
     recent: list[str] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)

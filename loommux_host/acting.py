@@ -1,0 +1,78 @@
+"""The use-cases that end something: interrupt and restart, and whose cell may be interrupted.
+
+A running cell of someone who is still there is interrupted only when its number is named
+(contract 4); its owner is then told. Called by `service`.
+"""
+
+from __future__ import annotations
+
+from loommux_host.interrupting import Interrupted
+from loommux_host.kernel import Kernel
+from loommux_host.mirror import View
+from loommux_host.phrases import cell, sender
+from loommux_host.refused import Refused
+from loommux_host.results import InterruptAnswer, RestartAnswer
+from loommux_host.selection import of_view
+from loommux_host.sessions import PRESENCE, Caller, Sessions
+from loommux_host.words import kernel_unresponsive, not_yours
+from loommux_kernel.protocol import OriginKind, now
+
+
+async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: int | None) -> InterruptAnswer:
+    """Interrupt the running cell, or only In [`number`]. Raises `Refused`."""
+    life = kernel.life
+    running = life.mirror.running if life else None
+    theirs = running if running and running.origin.client != caller.id else None
+    if theirs and number is None and not caller.person and await _still_there(sessions, kernel, theirs):
+        raise Refused(not_yours(theirs.number, kernel.name, now() - theirs.submitted_at, theirs.origin))
+    outcome = await kernel.interrupt(number)
+    if outcome.result == "unresponsive":
+        raise Refused(kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0))
+    if theirs and outcome.view is theirs and outcome.result != "not_running":
+        _tell_owner(caller, kernel, theirs, outcome)
+    return InterruptAnswer(
+        result=outcome.result,
+        execution=of_view(life, outcome.view) if life and outcome.view else None,
+        detail=_detail(outcome),
+        survivors=list(outcome.survivors),
+    )
+
+
+async def restart(caller: Caller, kernel: Kernel) -> RestartAnswer:
+    """Replace the process; says what ended with it. Raises `KernelStartFailed`."""
+    done = await kernel.restart(sender(caller.origin()), caller.id)
+    old = done.old
+    return RestartAnswer(
+        ended_execution=of_view(old, done.killed) if old and done.killed else None,
+        ended_processes=old.death.ended_processes if old and old.death else 0,
+        attached_clients=list(done.clients),
+        old_process=old.process.process if old else 0,
+        old_pid=old.pid if old else None,
+        new_process=done.new.process.process,
+        new_pid=done.new.pid,
+    )
+
+
+async def _still_there(sessions: Sessions, kernel: Kernel, running: View) -> bool:
+    """Whether the sender could still want the cell: a call or stream, or a sign within a minute."""
+    origin = running.origin
+    if origin.kind is not OriginKind.CLIENT:
+        return sessions.present(origin.client)
+    heard_at = await kernel.heard_from(origin.client)
+    return now() - (running.started_at if heard_at is None else heard_at) < PRESENCE
+
+
+def _tell_owner(caller: Caller, kernel: Kernel, view: View, outcome: Interrupted) -> None:
+    what = "was interrupted" if outcome.result == "interrupted" else "was sent an interrupt"
+    process = kernel.life.process.process if kernel.life else 0
+    text = f"{cell(view.number)} {what} by {sender(caller.origin())}"
+    kernel.journal.notice(process, now(), text, only_for=view.origin.client)
+
+
+def _detail(outcome: Interrupted) -> str:
+    """What is known of a cell that still runs, to follow ``In [7] still runs after 12.4 s``."""
+    if outcome.result != "interrupt_sent":
+        return ""
+    if not outcome.answered:
+        return ", and the kernel has not taken the interrupt yet: native code holds the interpreter"
+    return "; it has caught the interrupt, or native code holds it off"

@@ -1,0 +1,90 @@
+"""What the result of a cell carries of its output, fetched as far as the limits allow (contract 3.2).
+
+An output of at most 5,000 bytes comes with the kernel's reply; of a larger one only as much
+is read as can be shown. It decides what is fetched, `render` what is said. Called by `service`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loommux_host.limits import BODY_CHARACTERS, RECENT_LINES, TOKEN_LIMIT, always_within, never_within
+from loommux_host.reading import in_thread, reading
+from loommux_host.results import CellAnswer
+from loommux_host.selection import Chosen
+from loommux_host.tokens import VocabularyUnavailable
+from loommux_kernel.protocol import State, Stream
+from loommux_kernel.records import DisplayRecord, RecordReader
+
+#: Lines from each end that may take the place of a body over 200,000 characters.
+EXCERPT_LINES = 200
+#: Streams of the structured result beside combined.
+OTHER_STREAMS = (Stream.STDOUT, Stream.STDERR, Stream.RESULT)
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """How bodies are fetched. `within_limit` counts tokens; `structured` wants the single streams too."""
+
+    within_limit: Callable[[str], bool]
+    structured: bool = False
+    omission_tail_lines: int = 20
+
+    async def fill(
+        self, answer: CellAnswer, chosen: Chosen, *, body: str | None = None, displays: int | None = None
+    ) -> None:
+        """Add to `answer` what it may carry. `body` and `displays` are the kernel's reply's, if there was one."""
+        facts = chosen.facts
+        if facts.state is State.RUNNING:
+            answer.body_omitted = "running"
+            await chosen.life.flush()
+            answer.recent = await in_thread(_recent, chosen)
+            return
+        if facts.counts.utf8_bytes == 0:
+            body = ""
+        if body is None or displays != 0 or self.structured:
+            await in_thread(self._read, answer, chosen, body, displays)
+        else:
+            answer.body = body
+
+    def _read(self, answer: CellAnswer, chosen: Chosen, body: str | None, displays: int | None) -> None:
+        """In a thread: everything an ended execution's answer needs from the store."""
+        serial = chosen.facts.serial
+        with reading(chosen.life.records) as reader:
+            if displays != 0:
+                answer.displays = _displays(reader, serial)
+            answer.body = self._body(answer, chosen, reader) if body is None else body
+            if answer.body is not None and self.structured:
+                answer.streams = {stream: reader.text(serial, stream) for stream in OTHER_STREAMS}
+
+    def _body(self, answer: CellAnswer, chosen: Chosen, reader: RecordReader) -> str | None:
+        counts, serial = chosen.facts.counts, chosen.facts.serial
+        if answer.full_output:
+            if counts.characters <= BODY_CHARACTERS:
+                return reader.text(serial, Stream.COMBINED)
+            answer.body_omitted = "size_limit_exceeded"
+            answer.head = reader.lines(serial, Stream.COMBINED, 1, EXCERPT_LINES)
+            answer.tail = reader.tail(serial, Stream.COMBINED, EXCERPT_LINES)
+            return None
+        if not never_within(counts.utf8_bytes, TOKEN_LIMIT):
+            text = reader.text(serial, Stream.COMBINED)
+            try:
+                if always_within(counts.utf8_bytes, TOKEN_LIMIT) or self.within_limit(text):
+                    return text
+            except VocabularyUnavailable as error:
+                answer.body_omitted, answer.omission_reason = "token_limit_unavailable", str(error)
+                return None
+        answer.body_omitted = "token_limit_exceeded"
+        if self.omission_tail_lines:
+            answer.tail = reader.tail(serial, Stream.COMBINED, self.omission_tail_lines)
+        return None
+
+
+def _recent(chosen: Chosen) -> list[str]:
+    with reading(chosen.life.records) as reader:
+        return reader.tail(chosen.facts.serial, Stream.COMBINED, RECENT_LINES, nonblank=True)
+
+
+def _displays(reader: RecordReader, serial: int) -> list[DisplayRecord]:
+    return reader.displays(serial)

@@ -1,0 +1,17 @@
+"""The exception by which a use-case is left when nothing was done.
+
+Its text and facts are a `Refusal`; `words` makes them. Raised by everything between
+`service` and `registry`, translated into an answer by `service` alone.
+"""
+
+from __future__ import annotations
+
+from loommux_host.results import Refusal
+
+
+class Refused(Exception):
+    """Nothing was done; `refusal` says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(f"{refusal.status}: {refusal.message}")
+        self.refusal = refusal

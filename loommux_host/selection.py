@@ -1,0 +1,134 @@
+"""Which execution a call means (contract 3): the selection rule, and what is known of it.
+
+Answers from the mirrors where they know, else from the record stores. Called by `service`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loommux_host.kernel import Kernel
+from loommux_host.life import Life
+from loommux_host.mirror import View
+from loommux_host.reading import in_thread, reading
+from loommux_host.refused import Refused
+from loommux_host.results import Death, ExecutionFacts
+from loommux_host.waiting import Patience
+from loommux_host.words import execution_not_found, process_not_found
+from loommux_kernel.protocol import Counts, State, Stream
+from loommux_kernel.records import ExecutionRecord
+
+#: How long a cell that is just being sent may take to have a number before another is selected.
+NAMING = Patience(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An execution. `view` is None when only the store knows it; `older`: of an earlier process, unasked."""
+
+    life: Life
+    facts: ExecutionFacts
+    view: View | None = None
+    older: bool = False
+
+
+async def choose(kernel: Kernel, number: int | None, process: int | None) -> Chosen:
+    """In [`number`], or without one the running, then the most recent. Raises `Refused`."""
+    lives = kernel.lives()
+    if process is not None:
+        lives = [life for life in lives if life.process.process == process]
+        if not lives:
+            raise Refused(process_not_found(process, kernel.name, _numbers(kernel)))
+    await _named(kernel)
+    if number is not None:
+        return await _numbered(kernel, lives, number, process)
+    for life in lives:
+        view = life.mirror.running or life.mirror.recent
+        if view is not None:
+            return Chosen(life, of_view(life, view), view, older=life is not lives[0])
+    raise Refused(execution_not_found(None, None, process=process))
+
+
+def of_view(life: Life, view: View) -> ExecutionFacts:
+    return ExecutionFacts(
+        serial=view.serial,
+        number=view.number,
+        process=life.process.process,
+        origin=view.origin,
+        source=view.source,
+        state=view.state,
+        submitted_at=view.submitted_at,
+        started_at=view.started_at,
+        updated_at=view.updated_at,
+        completed_at=view.completed_at,
+        counts=view.counts,
+        kernel_pid=life.pid,
+        ename=view.ename,
+        evalue=view.evalue,
+        late_lines=view.late_lines,
+        death=life.death if view.state is State.KILLED else None,
+        dropped=view.dropped,
+    )
+
+
+def of_record(life: Life, record: ExecutionRecord) -> ExecutionFacts:
+    return ExecutionFacts(
+        serial=record.serial,
+        number=record.number,
+        process=life.process.process,
+        origin=record.origin,
+        source=record.source,
+        state=record.state,
+        submitted_at=record.submitted_at,
+        started_at=record.started_at,
+        updated_at=record.updated_at,
+        completed_at=record.completed_at,
+        counts=record.counts.get(Stream.COMBINED, Counts()),
+        kernel_pid=life.pid,
+        ename=record.ename,
+        evalue=record.evalue,
+        late_lines=record.late_lines,
+        death=life.death if record.state is State.KILLED else None,
+        dropped=record.dropped,
+    )
+
+
+async def _named(kernel: Kernel) -> None:
+    """A cell that was sent a moment ago is the one that is meant, as soon as it has started."""
+    life = kernel.life
+    if life is not None and life.pending is not None:
+        pending = life.pending
+        await kernel.follow(life, lambda: pending.decided, NAMING)
+
+
+async def _numbered(kernel: Kernel, lives: list[Life], number: int, process: int | None) -> Chosen:
+    recent = None
+    if lives:
+        life = lives[0]
+        view = life.mirror.by_number(number)
+        if view is not None:
+            return Chosen(life, of_view(life, view), view)
+        record = await in_thread(_record, life.records, number)
+        if record is not None:
+            return Chosen(life, of_record(life, record))
+        recent = life.mirror.recent
+    elsewhere = None if process is not None else await _elsewhere(lives[1:], number)
+    raise Refused(execution_not_found(number, recent.number if recent else None, elsewhere, process))
+
+
+async def _elsewhere(lives: list[Life], number: int) -> Death | None:
+    """The end of the newest earlier process that has In [`number`]."""
+    for life in lives:
+        if life.mirror.by_number(number) or await in_thread(_record, life.records, number):
+            return life.death
+    return None
+
+
+def _record(path: Path, number: int) -> ExecutionRecord | None:
+    with reading(path) as reader:
+        return reader.by_number(number)
+
+
+def _numbers(kernel: Kernel) -> list[int]:
+    return sorted(life.process.process for life in kernel.lives())

@@ -1,0 +1,359 @@
+"""The use-cases of loommux, one method per tool; the only thing the faces call.
+
+Each method finds the kernel a call works in, does what the tool promises, and answers with
+plain facts (`results`) and what the caller still has to be told. What did nothing is a
+`Refusal`, never an exception. It knows neither protocols nor wording; `render` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from loommux_host import acting, observing, words
+from loommux_host.bodies import Bodies
+from loommux_host.envelope import Shown
+from loommux_host.kernel import Busy, Kernel, KernelClosed, KernelStartFailed, NotTaken, Ran
+from loommux_host.mirror import View
+from loommux_host.reading import RecordsGone
+from loommux_host.refused import Refused
+from loommux_host.registry import Registry, TooManyKernels
+from loommux_host.results import Answer, CellAnswer, Refusal
+from loommux_host.selection import Chosen, choose, of_view
+from loommux_host.sessions import Binding, Caller, Sessions
+from loommux_host.waiting import Patience, Progress, reporting
+from loommux_kernel.header import Header, InvalidHeader, parse
+from loommux_kernel.protocol import Stream, now
+
+#: How long calls in flight may go on when the server stops, before they are answered as running.
+DRAIN_SECONDS = 2.0
+#: And how long their answers may take then.
+ANSWER_SECONDS = 1.0
+DEFAULT_SECONDS = 10.0
+
+Work = Callable[[Binding], Awaitable[Answer]]
+
+
+class Service:
+    """The use-cases over a registry of kernels and its callers."""
+
+    def __init__(self, registry: Registry, sessions: Sessions, bodies: Bodies, place: observing.Place) -> None:
+        self._registry, self._sessions, self._bodies = registry, sessions, bodies
+        self._observing = observing.Observer(registry, sessions, place)
+        self._calls: set[object] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+
+    # -- running and waiting -----------------------------------------------------
+
+    async def run_cell(
+        self, caller: Caller, source: str, *, kernel: str | None = None, progress: Progress | None = None
+    ) -> Answer:
+        """Submit one cell and wait for its first result; its own timers come from its header."""
+        try:
+            header = parse(source)
+        except InvalidHeader as error:
+            return _answered(words.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
+        if not (header.body(source) if header else source).strip():
+            return _answered(words.refuse("empty_cell"))
+
+        async def run(binding: Binding) -> Answer:
+            self._refuse_after_death(caller, binding.kernel)
+            _refuse_forwarding(header, binding.kernel)
+            return await self._run(caller, binding.kernel, source, header, progress)
+
+        return await self._use(caller, kernel, run, header, runs=True)
+
+    async def wait(
+        self,
+        caller: Caller,
+        *,
+        execution: int | None = None,
+        process: int | None = None,
+        timeout_seconds: float = DEFAULT_SECONDS,
+        silence_seconds: float = DEFAULT_SECONDS,
+        watch: str | None = None,
+        kernel: str | None = None,
+        progress: Progress | None = None,
+    ) -> Answer:
+        """Wait for an execution to end; of one that has ended, its whole result again."""
+        patience = Patience(timeout_seconds, silence_seconds)
+
+        async def run(binding: Binding) -> Answer:
+            if watch is not None:
+                raise Refused(words.invalid_argument("watch", watch, "the name of a pending watch; there are none"))
+            chosen = await choose(binding.kernel, execution, process)
+            return await self._wait(binding.kernel, chosen, patience, progress)
+
+        return await self._use(caller, kernel, run)
+
+    async def _run(
+        self, caller: Caller, kernel: Kernel, source: str, header: Header | None, progress: Progress | None
+    ) -> Answer:
+        patience = Patience(
+            (header and header.wait) or DEFAULT_SECONDS,
+            (header and header.silence) or DEFAULT_SECONDS,
+        )
+        began = now()
+
+        def describe() -> tuple[float, str]:
+            running = kernel.life.mirror.running if kernel.life else None
+            return now() - began, running.last_line if running else ""
+
+        async with reporting(progress, describe):
+            outcome = await kernel.run(source, caller.origin(), patience)
+        match outcome:
+            case Busy(_, view):
+                raise Refused(_busy(caller, kernel, view))
+            case NotTaken():
+                raise Refused(_not_taken(kernel, outcome))
+            case Ran():
+                return await self._ran(outcome, header)
+
+    async def _ran(self, ran: Ran, header: Header | None) -> CellAnswer:
+        chosen = Chosen(ran.life, of_view(ran.life, ran.view), ran.view)
+        answer = self._cell_answer(chosen, ran.ended_by)
+        answer.full_output = header is not None and header.full_output
+        reply = ran.sent.reply
+        await self._bodies.fill(answer, chosen, body=reply.body if reply else None, displays=ran.view.displays)
+        return answer
+
+    async def _wait(self, kernel: Kernel, chosen: Chosen, patience: Patience, progress: Progress | None) -> CellAnswer:
+        view, ended_by = chosen.view, None
+        if view is not None and view.running:
+            target = view
+
+            def describe() -> tuple[float, str]:
+                return now() - target.submitted_at, target.last_line
+
+            async with reporting(progress, describe):
+                ended_by = await kernel.follow(chosen.life, lambda: not target.running, patience)
+            chosen = Chosen(chosen.life, of_view(chosen.life, target), target, chosen.older)
+        answer = self._cell_answer(chosen, ended_by)
+        answer.full_output = _wants_full_output(chosen.facts.source)
+        await self._bodies.fill(answer, chosen)
+        return answer
+
+    def _cell_answer(self, chosen: Chosen, ended_by: str | None) -> CellAnswer:
+        return CellAnswer(
+            execution=chosen.facts,
+            ended_by=ended_by,
+            silent_seconds=observing.silent_seconds(chosen),
+            older_process=chosen.older,
+        )
+
+    # -- observing ---------------------------------------------------------------
+
+    async def status(self, caller: Caller, *, kernel: str | None = None) -> Answer:
+        """What is known of the kernel, at once."""
+        return await self._use(caller, kernel, lambda binding: self._observing.status(caller, binding.kernel))
+
+    async def execution_status(
+        self,
+        caller: Caller,
+        *,
+        execution: int | None = None,
+        process: int | None = None,
+        kernel: str | None = None,
+    ) -> Answer:
+        """What is known of one execution, at once."""
+
+        async def look(binding: Binding) -> Answer:
+            return await self._observing.execution_status(binding.kernel, execution, process)
+
+        return await self._use(caller, kernel, look)
+
+    async def read_output(
+        self,
+        caller: Caller,
+        *,
+        execution: int | None = None,
+        process: int | None = None,
+        stream: str = Stream.COMBINED,
+        line_range: str | None = None,
+        max_chars: int | None = None,
+        kernel: str | None = None,
+    ) -> Answer:
+        """Lines of one stream."""
+
+        async def read(binding: Binding) -> Answer:
+            request = observing.Reading(stream, line_range, max_chars)
+            return await self._observing.read(binding.kernel, execution, process, request)
+
+        return await self._use(caller, kernel, read)
+
+    async def search_output(
+        self,
+        caller: Caller,
+        *,
+        query: str,
+        execution: int | None = None,
+        process: int | None = None,
+        stream: str = Stream.COMBINED,
+        query_mode: str = "auto",
+        context_before: int = 0,
+        context_after: int = 0,
+        ignore_case: bool = False,
+        max_chars: int | None = None,
+        kernel: str | None = None,
+    ) -> Answer:
+        """Lines of one stream that match."""
+
+        async def search(binding: Binding) -> Answer:
+            request = observing.Searching(
+                stream, query, query_mode, context_before, context_after, ignore_case, max_chars
+            )
+            return await self._observing.search(binding.kernel, execution, process, request)
+
+        return await self._use(caller, kernel, search)
+
+    # -- ending ------------------------------------------------------------------
+
+    async def interrupt(self, caller: Caller, *, execution: int | None = None, kernel: str | None = None) -> Answer:
+        """Interrupt the running cell, or only the one named, which is the way to interrupt another's."""
+
+        async def run(binding: Binding) -> Answer:
+            return await acting.interrupt(self._sessions, caller, binding.kernel, execution)
+
+        return await self._use(caller, kernel, run)
+
+    async def restart(self, caller: Caller, *, kernel: str | None = None) -> Answer:
+        """Replace the process."""
+
+        async def run(binding: Binding) -> Answer:
+            return await acting.restart(caller, binding.kernel)
+
+        return await self._use(caller, kernel, run)
+
+    # -- around every call --------------------------------------------------------
+
+    async def _use(
+        self, caller: Caller, wanted: str | None, work: Work, header: Header | None = None, *, runs: bool = False
+    ) -> Answer:
+        """Bind the call to its kernel, do the work, add what the caller still has to be told."""
+        if self._stopping:
+            return _answered(words.refuse("server_stopping"))
+        call = object()
+        self._calls.add(call)
+        self._idle.clear()
+        try:
+            try:
+                binding = await self._sessions.bind(caller, wanted, header, runs=runs)
+            except (Refused, TooManyKernels) as error:
+                return _answered(_refusal(None, error))
+            with self._sessions.calling(caller, binding.kernel):
+                try:
+                    answer = await work(binding)
+                except (Refused, KernelStartFailed, KernelClosed, RecordsGone) as error:
+                    answer = _refusal(binding.kernel, error)
+            return self._told(caller, binding, answer)
+        finally:
+            self._calls.discard(call)
+            if not self._calls:
+                self._idle.set()
+
+    def _told(self, caller: Caller, binding: Binding, answer: Answer) -> Answer:
+        kernel = binding.kernel
+        shown = _shown(answer)
+        envelope = self._sessions.envelope(caller, kernel, shown)
+        answer.kernel = kernel.facts()
+        answer.notices = envelope.notices
+        answer.binding, answer.lease_alert = binding.line, binding.alert
+
+        def delivered() -> None:
+            self._sessions.delivered(caller, kernel, envelope, shown)
+            binding.delivered()
+
+        answer.delivered = delivered
+        return _answered(answer)
+
+    def _refuse_after_death(self, caller: Caller, kernel: Kernel) -> None:
+        """A session's first cell after a death it was not told of is not run (contract 5)."""
+        after = self._sessions.told(caller, kernel).index
+        died = [e for e in kernel.journal.deaths(after) if not e.on_purpose]
+        if died:
+            kernel.start_again()
+            raise Refused(words.kernel_died(died[-1].death, kernel.name, died[-1].lost))
+
+    # -- the end of the server ------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Take no more calls; those in flight get two seconds, then are answered as running."""
+        self._stopping = True
+        if not await self._all_answered(DRAIN_SECONDS):
+            self._registry.answer_now()
+            await self._all_answered(ANSWER_SECONDS)
+
+    async def close(self) -> None:
+        """Drain, then end every kernel with all that it started."""
+        await self.drain()
+        await self._registry.close()
+
+    async def _all_answered(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _answered(answer: Answer) -> Answer:
+    answer.now = now()
+    return answer
+
+
+def _shown(answer: Answer) -> Shown:
+    """What the result says without any notice."""
+    facts = getattr(answer, "execution", None)
+    if facts is None:
+        died = answer.facts.get("process") if isinstance(answer, Refusal) and answer.status == "kernel_died" else None
+        return Shown(deaths=frozenset({died}) if isinstance(died, int) else frozenset())
+    whole = isinstance(answer, CellAnswer) and facts.completed_at is not None
+    deaths = frozenset({facts.process}) if facts.death is not None else frozenset()
+    return Shown((facts.process, facts.serial), whole, deaths)
+
+
+def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:
+    name = kernel.name if kernel else ""
+    match error:
+        case Refused():
+            return error.refusal
+        case KernelStartFailed():
+            return words.kernel_start_failed(name, str(error), error.log_tail)
+        case TooManyKernels():
+            return words.refuse("too_many_kernels", reason=str(error))
+        case RecordsGone() if kernel is not None:
+            return words.refuse("records_gone", kernel=name)
+        case _:
+            return words.refuse("server_stopping")
+
+
+def _busy(caller: Caller, kernel: Kernel, view: View | None) -> Refusal:
+    if view is None:  # it has not even a number yet
+        return words.busy(None, kernel.name, 0.0, caller.origin(), True)
+    mine = view.origin.client == caller.id
+    end = view.completed_at or now()
+    return words.busy(view.number, kernel.name, end - view.submitted_at, view.origin, mine)
+
+
+def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:
+    if outcome.death is not None:
+        return words.kernel_died(outcome.death, kernel.name)
+    undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
+    return words.kernel_unresponsive(kernel.name, outcome.seconds, undone)
+
+
+def _refuse_forwarding(header: Header | None, kernel: Kernel) -> None:
+    other = header.kernel if header else None
+    if other is not None and other not in (kernel.name, kernel.id):
+        reason = f"--kernel {other}: this version has no child kernels"
+        raise Refused(words.refuse("invalid_cell_header", reason=reason))
+
+
+def _wants_full_output(source: str) -> bool:
+    try:
+        header = parse(source)
+    except InvalidHeader:  # a foreign client's cell
+        return False
+    return header is not None and header.full_output

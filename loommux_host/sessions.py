@@ -1,0 +1,230 @@
+"""Callers: which kernel a call works in, who is there, and what each has been told.
+
+Owns presence (open calls, streams, last calls), the told-marks per caller and kernel, and
+hands what happens to the leases. Which kernel a caller works in is decided by a `Binder`:
+`OneKernel` for a stdio server; HTTP has its own. It does not know tools or wording.
+Called by `service`; the faces make the `Caller`s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from loommux_host.envelope import Envelope, Key, Late, Shown, Told, envelope
+from loommux_host.kernel import Kernel
+from loommux_host.life import Life
+from loommux_host.mirror import Change, Ended, Started
+from loommux_host.refused import Refused
+from loommux_host.registry import Registry
+from loommux_host.words import kernel_not_found
+from loommux_kernel.header import Header
+from loommux_kernel.protocol import Origin, OriginKind
+
+#: Seconds after its last call for which a caller counts as still there (contract 4).
+PRESENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who a call comes from (contract 9.3). `id` is told to nobody but the owner of the call.
+
+    `modern`: the era without sessions. `resource` is the kernel that the caller's
+    configuration names (``X-Loommux-Resource``).
+    """
+
+    id: str
+    label: str
+    kind: OriginKind = OriginKind.SESSION
+    modern: bool = False
+    resource: str | None = None
+
+    @property
+    def person(self) -> bool:
+        """People at the console or the command line; they are never refused for ownership."""
+        return self.kind is OriginKind.CONSOLE
+
+    def origin(self) -> Origin:
+        return Origin(self.kind, self.label, self.id)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The kernel of one call. `line` tells of a change of kernel, `alert` of a lease (contract 6).
+
+    `fresh`: the caller has not worked there before, and what was there before is not news to it.
+    """
+
+    kernel: Kernel
+    line: str | None = None
+    alert: str | None = None
+    fresh: bool = False
+    #: The `line` and `alert` were handed over.
+    delivered: Callable[[], None] = lambda: None
+
+
+class Binder(Protocol):
+    """Decides which kernel a call works in, opening or attaching one where the contract says so."""
+
+    async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
+        """The kernel for one call.
+
+        `wanted` is the `kernel` argument, `header` that of the cell; `runs` is True for
+        run_cell alone, which may open one. Raises `Refused`.
+        """
+        ...
+
+
+class LeaseHooks(Protocol):
+    """What the leases are told; times are read from their own clock."""
+
+    def call_began(self, caller: Caller, kernel: Kernel) -> None: ...
+    def call_ended(self, caller: Caller, kernel: Kernel) -> None: ...
+    def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None: ...
+    def cell_ended(self, kernel: Kernel, cell: Key) -> None: ...
+    def told(self, kernel: Kernel, cell: Key) -> None: ...
+
+
+class NoLeases:
+    """Over stdio the server's life is the kernel's lease."""
+
+    def call_began(self, caller: Caller, kernel: Kernel) -> None: ...
+    def call_ended(self, caller: Caller, kernel: Kernel) -> None: ...
+    def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None: ...
+    def cell_ended(self, kernel: Kernel, cell: Key) -> None: ...
+    def told(self, kernel: Kernel, cell: Key) -> None: ...
+
+
+class OneKernel:
+    """Every call works in the server's one private main kernel (contract 9.3, stdio)."""
+
+    def __init__(self, registry: Registry, kernel: Kernel) -> None:
+        self._registry, self._kernel = registry, kernel
+
+    async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
+        attach = header.attach if header else None
+        if attach is not None and self._registry.find(attach) is not self._kernel:
+            raise Refused(kernel_not_found(attach, [k.name for k in self._registry.mains()]))
+        if wanted is None:
+            return Binding(self._kernel)
+        found = self._registry.find(wanted, self._kernel.id)
+        if found is None:
+            raise Refused(kernel_not_found(wanted, [k.name for k in self._registry.mains()]))
+        return Binding(found)
+
+
+@dataclass
+class Presence:
+    open_calls: int = 0
+    streams: int = 0
+    last_call: float = 0.0
+    label: str = ""
+
+
+class Sessions:
+    """All callers of a server."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        binder: Binder,
+        leases: LeaseHooks | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._binder = binder
+        self._leases: LeaseHooks = leases or NoLeases()
+        self._clock = clock
+        self._present: dict[str, Presence] = {}
+        self._told: dict[tuple[str, str], Told] = {}
+        registry.listen(self._changed)
+
+    async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
+        binding = await self._binder.bind(caller, wanted, header, runs=runs)
+        key = (caller.id, binding.kernel.id)
+        if key not in self._told:
+            self._told[key] = self._joined(binding.kernel) if binding.fresh else Told()
+        return binding
+
+    @contextlib.contextmanager
+    def calling(self, caller: Caller, kernel: Kernel) -> Iterator[None]:
+        """The caller is there as long as the block runs, and for a minute after."""
+        presence = self.presence(caller.id)
+        presence.label = caller.label
+        presence.open_calls += 1
+        self._leases.call_began(caller, kernel)
+        try:
+            yield
+        finally:
+            presence.open_calls -= 1
+            presence.last_call = self._clock()
+            self._leases.call_ended(caller, kernel)
+
+    # -- who is there ---------------------------------------------------------------
+
+    def presence(self, caller: str) -> Presence:
+        return self._present.setdefault(caller, Presence(last_call=self._clock() - PRESENCE))
+
+    def present(self, caller: str) -> bool:
+        """A call or stream is open, or a call came within the last minute."""
+        there = self._present.get(caller)
+        return there is not None and (
+            there.open_calls > 0 or there.streams > 0 or self._clock() - there.last_call < PRESENCE
+        )
+
+    def others_in(self, kernel: Kernel, caller: str) -> list[str]:
+        """Labels of the other callers that work in the kernel and are there."""
+        ids = [who for who, where in self._told if where == kernel.id and who != caller and self.present(who)]
+        return [self._present[who].label for who in ids]
+
+    def forget(self, caller: str) -> None:
+        """The caller will not come back."""
+        self._present.pop(caller, None)
+        for key in [k for k in self._told if k[0] == caller]:
+            del self._told[key]
+
+    def forget_kernel(self, kernel: Kernel) -> None:
+        """The kernel was retired."""
+        for key in [k for k in self._told if k[1] == kernel.id]:
+            del self._told[key]
+
+    # -- what they were told -----------------------------------------------------------
+
+    def told(self, caller: Caller, kernel: Kernel) -> Told:
+        return self._told.setdefault((caller.id, kernel.id), Told())
+
+    def envelope(self, caller: Caller, kernel: Kernel, shown: Shown) -> Envelope:
+        """What the caller still has to be told about the kernel."""
+        return envelope(kernel.journal, late_lines(kernel), self.told(caller, kernel), caller.id, shown)
+
+    def delivered(self, caller: Caller, kernel: Kernel, what: Envelope, shown: Shown) -> None:
+        """The result with that envelope was handed over."""
+        what.delivered(self.told(caller, kernel))
+        if shown.whole and shown.execution is not None:
+            self._leases.told(kernel, shown.execution)
+            if kernel.life is not None and kernel.life.process.process == shown.execution[0]:
+                kernel.life.told(shown.execution[1])
+
+    def _joined(self, kernel: Kernel) -> Told:
+        return Told(kernel.journal.index, {late.key: late.lines for late in late_lines(kernel)})
+
+    def _changed(self, kernel: Kernel, life: Life, change: Change) -> None:
+        match change:
+            case Started(view):
+                caller = view.origin.client if view.origin.kind is OriginKind.SESSION else None
+                self._leases.cell_started(kernel, (life.process.process, view.serial), caller)
+            case Ended(view):
+                self._leases.cell_ended(kernel, (life.process.process, view.serial))
+            case _:
+                pass
+
+
+def late_lines(kernel: Kernel) -> list[Late]:
+    """Lines after the end of executions whose records can be read."""
+    return [
+        Late((life.process.process, serial), number, lines)
+        for life in kernel.lives()
+        for serial, (number, lines) in life.mirror.late.items()
+    ]
