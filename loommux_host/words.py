@@ -144,6 +144,13 @@ REFUSALS: dict[str, Word] = {
         "the kernel did not answer in time",
         "{kernel} has not answered for {elapsed}. {undone} status() and read_output() work; restart() always works.",
     ),
+    "too_many_kernels": Word(
+        "the server has as many kernels as `max_kernels` allows", "{reason}. No kernel was opened."
+    ),
+    "records_gone": Word(
+        "the records of that process are not there",
+        "{kernel} has no records of that process: it never ran, or they were let go.",
+    ),
     "server_stopping": Word("the server is shutting down", "the server is shutting down. Nothing was done."),
 }
 
