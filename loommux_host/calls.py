@@ -1,0 +1,85 @@
+"""One tool call, whatever protocol brings it: arguments → service → render → result.
+
+Owns the way of a call between a face and the service, and the conversion of rendered
+blocks into MCP's JSON. Knows no transport and no protocol library: `stdio` and `mcp`
+both call this. The service may still be starting; a call waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .limits import Limits
+from .parameters import BadArgument
+from .phrases import duration
+from .results import Answer
+from .tools import TOOLS
+from .words import invalid_argument
+
+if TYPE_CHECKING:  # imported by whoever opens the service; a server answers before
+    from .service import Service
+    from .sessions import Caller
+
+#: Tells the client of a call that goes on: elapsed seconds, the last line of output.
+Progress = Callable[[float, str], Awaitable[None]]
+#: Tools whose calls may take long enough to report progress.
+WAITING = frozenset({"run_cell", "wait"})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A tool's result as MCP's JSON. `delivered` is to be called once it was handed over."""
+
+    result: dict[str, Any]
+    delivered: Callable[[], None]
+
+
+class Calls:
+    """Carries out tool calls on the service that `service` brings."""
+
+    def __init__(self, service: asyncio.Future[Service], limits: Limits, *, structured: bool) -> None:
+        self._service, self._limits, self._structured = service, limits, structured
+
+    async def call(
+        self,
+        identify: Callable[[], Caller],
+        name: str,
+        arguments: Mapping[str, object],
+        progress: Progress | None = None,
+    ) -> Outcome:
+        """Call the tool `name`, one of `TOOLS`. Cancelling ends the call and nothing else.
+
+        `identify` says who calls; it is asked when the service is there.
+        """
+        try:
+            values = TOOLS[name].arguments(arguments)
+        except BadArgument as bad:
+            answer: Answer = invalid_argument(bad.parameter, bad.value, bad.allowed)
+        else:
+            service = await asyncio.shield(self._service)
+            answer = await ask(service, identify(), name, values, progress)
+        return await self._outcome(answer)
+
+    async def _outcome(self, answer: Answer) -> Outcome:
+        from .render import render
+
+        rendered = render(answer, structured=self._structured, limits=self._limits)
+        return Outcome({}, answer.delivered)
+
+
+async def ask(service: Service, caller: Caller, name: str, values: dict[str, Any], progress: Progress | None) -> Answer:
+    """The service's answer to a checked call: its methods are called what the tools are called."""
+    method: Callable[..., Awaitable[Answer]] = getattr(service, name)
+    if "freeform" in values:
+        values["source"] = values.pop("freeform")
+    if name in WAITING:
+        values["progress"] = progress
+    return await method(caller, **values)
+
+
+def progress_message(elapsed: float, last_line: str) -> str:
+    """What a progress message says."""
+    return f"{duration(elapsed)} · {last_line}" if last_line else duration(elapsed)
