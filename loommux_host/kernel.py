@@ -56,11 +56,12 @@ class KernelClosed(Exception):
 
 
 class Launching(Protocol):
-    """How one kernel gets its processes, and how their files are let go."""
+    """How one kernel gets its processes, and lets go of the files of one process, or of all."""
 
     async def start(self, name: str, process: int) -> Process: ...
     def connect(self, process: Process) -> Channel: ...
     async def discard(self, process: Process) -> None: ...
+    async def remove(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -332,6 +333,7 @@ class Kernel:
         left = [task for life in self.lives() for task in life.leave()]
         if left:
             await asyncio.wait(left)
+        await self._launching.remove()
 
     # -- what the processes tell ---------------------------------------------------------
 
