@@ -88,15 +88,15 @@ class Registry:
 
     # -- opening and retiring ----------------------------------------------------
 
-    def open(self, name: str, *, home: str | None = None, private: bool = False) -> Opened:
-        """The kernel of that name, made and started when missing."""
+    def open(self, name: str, *, home: str | None = None, private: bool = False, id: str | None = None) -> Opened:
+        """The kernel of that name, made and started when missing; with that `id` if its process begins already."""
         check_name(name)
         known = self.named(name, home)
         if known is not None:
             return Opened(known, False)
         if len(self._kernels) >= self._max_kernels:
             raise TooManyKernels(f"all {self._max_kernels} kernels that this server may have are open")
-        id = uuid.uuid4().hex
+        id = id or uuid.uuid4().hex
         kernel = Kernel(id, name, self._launching(id, name), home=home, private=private, on_change=self._changed)
         self._kernels[id] = kernel
         kernel.start_soon()
