@@ -49,7 +49,6 @@ class _Lease:
     since: float
     #: Whether the caller was heard since then.
     heard: bool = True
-    open_calls: int = 0
     #: Of a departed lease: until when a running cell of its caller counts as held.
     held_until: float = NEVER
     #: Of a departed lease: its caller cannot come back.
@@ -67,6 +66,8 @@ class _Kernel:
     leases: dict[str, _Lease] = field(default_factory=dict)
     #: Leases of callers that left while a cell of theirs ran, or that may reconnect.
     departed: dict[str, _Lease] = field(default_factory=dict)
+    #: Calls in flight by caller; they may outlast the lease they began.
+    calls: dict[str, int] = field(default_factory=dict)
     #: Running cells: key → the caller whose cell it is, EVERY_CALLER, or None for a foreign one.
     running: dict[object, str | None] = field(default_factory=dict)
     #: Executions whose end nobody has been told → until when that keeps the kernel.
@@ -137,17 +138,20 @@ class Leases:
         """
         entry = self._kernels[kernel]
         lease = entry.leases.get(caller) or self._begin(entry, caller, policy, now, stream_expected)
-        lease.open_calls += 1
+        entry.calls[caller] = entry.calls.get(caller, 0) + 1
         lease.last_call = now
         return self._sign(entry, lease, now)
 
     def call_ended(self, caller: str, kernel: str, now: float, *, answered: bool = True) -> list[Decision]:
         """A call that `call_began` announced is over. `answered` is False when its connection was gone."""
         entry = self._kernels.get(kernel)
-        lease = entry.leases.get(caller) if entry else None
-        if entry is None or lease is None:
+        if entry is None or caller not in entry.calls:
             return []
-        lease.open_calls = max(0, lease.open_calls - 1)
+        entry.calls[caller] -= 1
+        if not entry.calls[caller]:
+            del entry.calls[caller]
+        if (lease := entry.leases.get(caller)) is None:
+            return []
         lease.last_call = now
         return self._sign(entry, lease, now, heard=answered)
 
@@ -163,11 +167,10 @@ class Leases:
             lease = entry.departed.get(caller)
             if lease is not None and not lease.final and not entry.retiring:
                 entry.leases[caller] = entry.departed.pop(caller)
-                lease.open_calls = 0
         for entry, lease in self._held_by(caller):
             if lease.standing in ALERTING:
                 decisions.append(AlertCleared(entry.id, caller))
-            if lease.standing is not None:
+            if lease.policy.lease_mode is Mode.CONNECTION:
                 lease.stand(Standing.CONNECTED, now)
             decisions += self._sign(entry, lease, now)
         return decisions
@@ -282,7 +285,7 @@ class Leases:
         """Whether somebody is still there behind this caller (contract 4, `not_yours`)."""
         if self._streams.get(caller):
             return True
-        return any(lease.open_calls or now - lease.last_call <= PRESENCE for _, lease in self._held_by(caller))
+        return any(caller in entry.calls or now - lease.last_call <= PRESENCE for entry, lease in self._held_by(caller))
 
     # -- rules ------------------------------------------------------------------
 
@@ -291,8 +294,10 @@ class Leases:
 
     def _begin(self, entry: _Kernel, caller: str, policy: Policy, now: float, stream_expected: bool) -> _Lease:
         standing = None
-        if policy.lease_mode is Mode.CONNECTION and stream_expected:
-            standing = Standing.CONNECTED if self._streams.get(caller) else Standing.AWAITING_STREAM
+        if policy.lease_mode is Mode.CONNECTION and self._streams.get(caller):
+            standing = Standing.CONNECTED
+        elif policy.lease_mode is Mode.CONNECTION and stream_expected:
+            standing = Standing.AWAITING_STREAM
         entry.departed.pop(caller, None)
         entry.policy = policy
         lease = entry.leases[caller] = _Lease(caller, policy, standing, last_call=now, last_sign=now, since=now)
@@ -310,7 +315,7 @@ class Leases:
             return None
         if lease.standing in (Standing.AWAITING_STREAM, Standing.RECONNECTING):
             return lease.since + policy.connection_grace_seconds
-        if lease.open_calls:
+        if lease.caller in entry.calls:
             return None
         if policy.lease_mode is Mode.HEARTBEAT:
             # A missed heartbeat says that the client is gone: its cell is held for the named window, then no longer.
@@ -322,7 +327,7 @@ class Leases:
         return None if entry.runs_cell_of(lease.caller) else lease.last_sign + policy.window(entry.scope)
 
     def _fall_due(self, entry: _Kernel, lease: _Lease, now: float) -> list[Decision]:
-        if lease.standing is Standing.RECONNECTING and not (lease.heard or lease.open_calls):
+        if lease.standing is Standing.RECONNECTING and not (lease.heard or lease.caller in entry.calls):
             return self._depart(entry, lease, Why.DISCONNECTED, now)
         if lease.standing in (Standing.AWAITING_STREAM, Standing.RECONNECTING):
             never_seen = lease.standing is Standing.AWAITING_STREAM

@@ -200,12 +200,14 @@ class LeaseMachine(RuleBasedStateMachine):
                     self.check_retirement(facts, decision.kernel)
                     self.leases.kernel_closed(decision.kernel)
                     del self.kernels[decision.kernel]
+                    # Real ids are never used again; here the name comes back, so its old calls must not.
+                    self.open_calls = [c for c in self.open_calls if c[1] != decision.kernel]
 
     def check_release(self, facts: Facts, caller: str, kernel: str, why: Why) -> None:
         if why not in (Why.LAPSED, Why.DISCONNECTED):
             return
         policy = facts.policies[caller]
-        assert (caller, kernel) not in self.open_calls or why is Why.LAPSED and policy.lease_mode is Mode.CONNECTION
+        assert (caller, kernel) not in self.open_calls or (why is Why.LAPSED and policy.lease_mode is Mode.CONNECTION)
         if policy.lease_mode is Mode.CONNECTION:
             assert not self.streams.get(caller)
         if facts.runs_cell_of(caller) and why is Why.LAPSED:
