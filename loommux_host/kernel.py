@@ -43,6 +43,10 @@ RENAME_SECONDS = 30.0
 NAMING_SECONDS = 1.0
 
 
+#: How much longer than the event of a cell's end its reply may take.
+REPLY = Patience(0.25, 0.25)
+
+
 class KernelStartFailed(Exception):
     """No process could be started in two tries. `log_tail` is the last of its own log."""
 
@@ -231,6 +235,9 @@ class Kernel:
             return sent.decided and (sent.view is None or not sent.view.running)
 
         ended_by = await self.follow(life, over, patience)
+        if ended_by is None and sent.view is not None and sent.reply is None:
+            # The event came first; the reply right behind it carries the body.
+            await self.follow(life, lambda: sent.reply is not None or life.gone, REPLY)
         if sent.view is not None:
             return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
         if sent.overtaken:
