@@ -1,0 +1,234 @@
+"""Where a server's kernels keep their files, and who removes them.
+
+Owns the server's private directory, one directory per kernel and per process in it, and
+the kernels' connection files. Knows nothing of processes but whether a directory's owner
+still lives: that is a lock on its ``owner`` file, which the system lets go with the last
+process that holds it (the server, and every init of its kernels). Called by `launch` and
+by the composition root.
+
+    <temporary directory>/loommux-<uid>/<server>/owner
+                                       /k-<id8>/s-1 ... s-5      sockets (ipc)
+                                               /kernel.json      id, connection file
+                                               /bin/             see `environment`
+                                               /<process>/       launch.json, records, descriptors, log
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+#: Longest path of a unix socket, without the closing zero.
+SOCKET_PATH_BYTES = 107
+LONGEST_BELOW_SERVER = len("/k-12345678/s-5")
+CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+CREATE_TRIES = 5
+
+
+class DirectoryRefused(Exception):
+    """The directory for this user's servers cannot be trusted or cannot be made."""
+
+
+class ServerDirectory:
+    """The private directory of one server; `lock` is the descriptor that proves its life."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.lock = lock
+
+    def remove(self) -> None:
+        """Remove everything in it, and the user's directory when no other server has one there."""
+        if sys.platform == "win32":
+            self._unlock()  # an open file cannot be removed there
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        lock, self.lock = self.lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+
+def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
+    """A new private directory for this server. Raises `DirectoryRefused`."""
+    base = _user_directory(temporary)
+    for _ in range(CREATE_TRIES):
+        _make_private(base)
+        path = base / os.urandom(4).hex()
+        try:
+            path.mkdir(mode=0o700)
+            lock = _lock(path / "owner", create=True)
+        except FileNotFoundError:
+            continue  # another server ended and removed the user's directory, or this one as stale
+        if lock is not None:
+            os.write(lock, json.dumps({"pid": os.getpid()}).encode())
+            return ServerDirectory(path, lock)
+    raise DirectoryRefused(f"{base}: cannot make a directory in it")
+
+
+def stale_server_directories(temporary: Path | None = None) -> list[ServerDirectory]:
+    """The directories of this user's servers that are dead, locked: nobody else cleans them up."""
+    base = _user_directory(temporary)
+    if not base.is_dir():
+        return []
+    _make_private(base)
+    found = []
+    for path in base.iterdir():
+        with suppress(FileNotFoundError):  # removed meanwhile
+            lock = _lock(path / "owner", create=False)
+            if lock is not None:
+                found.append(ServerDirectory(path, lock))
+    return found
+
+
+class KernelFiles:
+    """The files of one kernel: they stay the same, its processes come and go."""
+
+    def __init__(self, server: ServerDirectory, kernel_id: str, name: str, transport: str = "ipc") -> None:
+        self.server = server
+        self.kernel_id = kernel_id
+        short = kernel_id[:8]
+        self.directory = server.path / f"k-{short}"
+        self.connection_file = Path(jupyter_runtime_dir()) / f"kernel-loommux-{slug(name)}-{short}.json"
+        self._connection = self._endpoints(transport) | {
+            "key": os.urandom(32).hex(),
+            "signature_scheme": "hmac-sha256",
+            "transport": transport,
+            "kernel_name": "",
+            "loommux_server": str(server.path),
+        }
+        self.directory.mkdir(mode=0o700)
+        identity = {"kernel_id": kernel_id, "connection_file": str(self.connection_file)}
+        (self.directory / "kernel.json").write_text(json.dumps(identity))
+
+    def add_process(self, number: int) -> Path:
+        """The directory of a new process, with the connection file in place beside it."""
+        path = self.directory / str(number)
+        path.mkdir(mode=0o700)
+        (path / "descriptors").mkdir(mode=0o700)
+        self._write_connection_file()
+        return path
+
+    def discard_process(self, number: int) -> None:
+        """Remove what is left of a process: its records, its log."""
+        shutil.rmtree(self.directory / str(number), ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything; the kernel has no process any more."""
+        self.connection_file.unlink(missing_ok=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _endpoints(self, transport: str) -> dict[str, Any]:
+        if transport == "ipc":
+            return {"ip": str(self.directory / "s")} | {f"{c}_port": i for i, c in enumerate(CHANNELS, 1)}
+        return {"ip": "127.0.0.1"} | dict(zip((f"{c}_port" for c in CHANNELS), _free_ports(len(CHANNELS)), strict=True))
+
+    def _write_connection_file(self) -> None:
+        """Anew for each process: a kernel that exits in order may have removed it."""
+        text = json.dumps(self._connection, indent=1)
+        self.connection_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            if self.connection_file.read_text() == text:
+                return
+        beside = self.connection_file.with_suffix(".new")
+        beside.touch(mode=0o600)
+        beside.write_text(text)
+        beside.replace(self.connection_file)
+
+
+def slug(name: str) -> str:
+    """The part of a connection file's name that people recognise (contract 11)."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "kernel"
+
+
+def kernels_in(server: Path) -> list[dict[str, str]]:
+    """What the kernels of a dead server left: ``kernel_id``, ``connection_file``."""
+    found = []
+    for path in server.glob("k-*/kernel.json"):
+        with suppress(FileNotFoundError, ValueError):
+            found.append(json.loads(path.read_text()))
+    return found
+
+
+def remove_stale_connection_files() -> None:
+    """Connection files of servers whose directory is gone (a reboot empties the temporary directory)."""
+    for path in Path(jupyter_runtime_dir()).glob("kernel-loommux-*.json"):
+        with suppress(FileNotFoundError, ValueError):
+            server = json.loads(path.read_text()).get("loommux_server")
+            if server and not Path(server).exists():
+                path.unlink(missing_ok=True)
+
+
+def _user_directory(temporary: Path | None) -> Path:
+    """Short enough for sockets: a long temporary directory is not used on POSIX."""
+    if sys.platform == "win32":
+        return (temporary or Path(tempfile.gettempdir())) / "loommux"
+    name = f"loommux-{os.getuid()}"
+    base = (temporary or Path(tempfile.gettempdir())) / name
+    longest = len(os.fsencode(base)) + len("/12345678") + LONGEST_BELOW_SERVER
+    return base if longest <= SOCKET_PATH_BYTES else Path("/tmp") / name
+
+
+def _make_private(path: Path) -> None:
+    """Make the user's directory, or see that the one there is theirs and nobody else's."""
+    try:
+        path.mkdir(mode=0o700)
+        return
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise DirectoryRefused(f"{path} cannot be made: {error.strerror}") from error
+    if sys.platform == "win32":
+        return  # below the user's own profile
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return  # removed meanwhile; whoever needs it tries again
+    if not stat.S_ISDIR(facts.st_mode):
+        raise DirectoryRefused(f"{path} is not a directory; remove it")
+    if facts.st_uid != os.getuid():
+        raise DirectoryRefused(
+            f"{path} belongs to user {facts.st_uid}, not to this one; set TMPDIR to another directory"
+        )
+    if facts.st_mode & 0o077:
+        raise DirectoryRefused(f"{path} can be entered by others; run: chmod 700 {path}")
+
+
+def _lock(path: Path, *, create: bool) -> int | None:
+    """Lock an owner file; None when its owner lives."""
+    fd = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0), 0o600)
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports nobody listens on at the moment; taken together, so that they differ."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

@@ -1,0 +1,201 @@
+"""The two processes that guard a kernel: what they do and in which order.
+
+``owner (the host) -> guard -> init -> kernel -> what cells start``. Both are subreapers:
+daemons, double forks and processes in sessions of their own stay descendants, whatever
+their environment. The init ends them all when the kernel ends, when the owner asks, and
+when the owner or the guard dies; the guard does so when the init is killed or stopped.
+Only the death of owner, guard and init at once lets anything get away.
+
+The truth about the owner is its socket on descriptor 0, which the system closes however
+it dies (a parent-death signal is bound to the *thread* that started us). The kernel has a
+parent-death signal towards the init, which has one thread only.
+
+They say, a line each: ``started KERNEL_PID INIT_PID``, ``exit CODE RSS AT`` (a negative
+code is a signal; bytes; seconds since the epoch), ``ended COUNT RSS LEFT...`` (processes
+ended beside the kernel, and pids that they were not allowed to end). They are told ``end``
+and ``signal NUMBER``. After ``ended`` the guard lingers until it is told to ``leave``,
+because when the owner dies it removes the kernel's files.
+
+Standard library only, and little of it. Knows nothing of cells, Jupyter or records.
+Imported by `init` alone, in the processes that `spawn` starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from loommux_host.init_ending import Ending, remove_files
+from loommux_host.init_watch import OWNER, Watch, open_owner
+
+#: A guard whose init does not finish (it is stopped, say) ends everything itself.
+TAKEOVER_SECONDS = 3.5
+LINUX = sys.platform == "linux"
+IGNORED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU")
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+
+
+class Job:
+    """What the command line says."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        split = arguments.index("--")
+        values = {key: value for key, _, value in (a.partition("=") for a in arguments[:split])}
+        self.command = arguments[split + 1 :]
+        self.owner = int(values["owner"])
+        self.workspace = values["cwd"]
+        self.kernel_id = values["id"]
+        #: Descriptors for the kernel alone, and one that is only held open.
+        self.passed = [int(fd) for fd in values["pass"].split(",") if fd]
+        self.held = [int(fd) for fd in values["hold"].split(",") if fd]
+        self.oom_raise = int(values["oom"])
+        self.kernel_directory = values["dir"]
+        self.connection_file = values["connection"]
+
+
+def main() -> None:
+    """Become the guard, fork the init."""
+    job = Job(sys.argv[1:])
+    owner_ended = open_owner(job.owner)
+    os.chdir("/")
+    for fd in job.held:
+        os.set_inheritable(fd, False)
+    for name in IGNORED:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    become_subreaper()
+    leash, leash_end = os.pipe()
+    kernel_pid, kernel_pid_end = os.pipe()
+    guard = os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.close(leash_end)
+        os.setsid()  # what is sent to the guard's group does not reach the init
+        become_subreaper()
+        run_init(job, Watch(owner_ended, leash), kernel_pid_end)
+        if os.getppid() == guard:
+            os.kill(guard, signal.SIGCONT)  # one that somebody stopped would stay for ever
+    else:
+        for fd in (leash, kernel_pid_end, *job.passed):
+            os.close(fd)
+        run_guard(job, Watch(owner_ended), child, leash_end, kernel_pid)
+
+
+def run_init(job: Job, watch: Watch, kernel_pid_end: int) -> None:
+    """Start the kernel, wait for a reason to end, end everything."""
+    watch.expect(kernel=start_kernel(job))
+    os.write(kernel_pid_end, b"%d" % watch.kernel)
+    report(f"started {watch.kernel} {os.getpid()}")
+    watch.listen()
+    while watch.kernel not in watch.exits and not watch.over:
+        watch.step()
+    finish(job, watch)
+
+
+def run_guard(job: Job, watch: Watch, init: int, leash_end: int, kernel_pid: int) -> None:
+    """Wait for the init, take over when it failed, then linger until the owner lets go."""
+    watch.expect(init=init, kernel=int(os.read(kernel_pid, 32) or 0))
+    deadline = None
+    while init not in watch.exits:
+        watch.step(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if watch.over and deadline is None:
+            deadline = time.monotonic() + TAKEOVER_SECONDS
+            os.close(leash_end)
+        elif deadline is not None and time.monotonic() > deadline and init not in watch.exits:
+            os.kill(init, signal.SIGKILL)
+    if watch.exits[init][0] != 0:
+        finish(job, watch)
+    watch.listen()
+    while not watch.over:
+        watch.step()
+    if watch.owner_is_dead():
+        remove_files(job.kernel_directory, job.connection_file)
+
+
+def finish(job: Job, watch: Watch) -> None:
+    """The end of everything, told; the files too when nobody else is left to remove them."""
+    if told := watch.kernel in watch.exits:
+        report_exit(watch)
+    ending = Ending(watch, job.kernel_id)
+    ending.run()
+    if not told and watch.kernel in watch.exits:
+        report_exit(watch)
+    left = "".join(f" {pid}" for pid in sorted(ending.left()))
+    report(f"ended {len(ending.ended - {watch.kernel})} {watch.max_rss}{left}")
+    if watch.owner_is_dead():
+        remove_files(job.kernel_directory, job.connection_file)
+
+
+def report(line: str) -> None:
+    """Tell the owner, if there still is one."""
+    with suppress(OSError):
+        os.write(OWNER, line.encode() + b"\n")
+
+
+def report_exit(watch: Watch) -> None:
+    code, at = watch.exits[watch.kernel]
+    report(f"exit {code} {watch.max_rss} {at!r}")
+
+
+# -- the kernel's process ----------------------------------------------------------
+
+
+def start_kernel(job: Job) -> int:
+    """Fork and run the kernel's command; returns its pid."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        for fd in job.passed:
+            os.close(fd)
+        return pid
+    try:
+        prepare_kernel(job, parent)
+        os.execv(job.command[0], job.command)
+    except Exception as error:
+        os.write(2, f"cannot run {job.command[0]} in {job.workspace}: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def prepare_kernel(job: Job, parent: int) -> None:
+    """What must be true of the kernel's process before its first instruction."""
+    if LINUX:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(127)
+    os.setsid()  # no controlling terminal
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(job.workspace)
+    raise_oom_score(job.oom_raise)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except OSError:
+            continue  # the C library keeps some for itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def raise_oom_score(by: int) -> None:
+    """Let the system end a kernel, and what it starts, before its server."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR)
+    except FileNotFoundError:
+        return  # not Linux
+    score = min(1000, int(os.read(fd, 16)) + by)
+    os.write(fd, b"%d" % score)
+    os.close(fd)
+
+
+def become_subreaper() -> None:
+    """Have orphaned descendants as children. The name keeps a cell's ``pkill python`` off."""
+    if LINUX:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(PR_SET_NAME, b"loommux-init")
+
+
+def prctl(option: int, value: int | bytes) -> None:
+    if ctypes.CDLL(None).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(f"prctl({option}) failed")

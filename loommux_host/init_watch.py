@@ -1,0 +1,128 @@
+"""What a guard or an init waits for: its children, its owner, signals, commands.
+
+Owns the poll loop and the record of who died how. Knows nothing of what is done about it:
+`init_roles` decides, `init_ending` ends. Standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+#: Descriptor of the socket towards the owner.
+OWNER = 0
+#: How long a socket that closed waits for proof that the owner is dead, not merely gone.
+OWNER_DEATH_SECONDS = 1.0
+#: `ru_maxrss` counts kilobytes on Linux, bytes on macOS.
+RSS_UNIT = 1024 if sys.platform == "linux" else 1
+
+
+class Watch:
+    """One process's view of its children and of those that it serves.
+
+    `exits` maps the pids of those it was told to expect to their code (negative for a signal)
+    and time of death; `max_rss` is the highest memory (bytes) of any child that died; `over`
+    says that everything is to end, `gone` that it is because the owner let go or died;
+    `none_left` is the system's word that there is no child, the proof that an ending is
+    complete.
+    """
+
+    def __init__(self, owner_ended: int, leash: int = -1) -> None:
+        self.kernel = 0
+        self._expected: set[int] = set()
+        self.exits: dict[int, tuple[int, float]] = {}
+        self.max_rss = 0
+        self.over = False
+        self.gone = False
+        self.none_left = False
+        self._owner_ended = owner_ended
+        self._wake, wake_end = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake_end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._terminated)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(OWNER, 0)
+        for fd in (owner_ended, leash):
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
+
+    def expect(self, *, kernel: int = 0, init: int = 0) -> None:
+        """Keep the exits of these; nothing has been reaped since they were forked."""
+        self.kernel = kernel or self.kernel
+        self._expected |= {kernel, init}
+
+    def listen(self) -> None:
+        """Take the owner's commands from now on; only one of the two processes may at a time."""
+        if not self.gone:
+            self._poll.modify(OWNER, select.POLLIN)
+
+    def step(self, seconds: float | None = None) -> None:
+        """Wait for something to happen, at most `seconds`, and take it in."""
+        for fd, events in self._poll.poll(None if seconds is None else seconds * 1000):
+            if fd == self._wake:
+                os.read(self._wake, 4096)
+            elif fd == OWNER and events & select.POLLIN:
+                self._take_commands()
+            else:
+                self._let_go(fd)
+        self.reap()
+
+    def reap(self) -> None:
+        """Take in every child that has died."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.none_left = True
+                return
+            self.none_left = False
+            if not pid:
+                return
+            self.max_rss = max(self.max_rss, usage.ru_maxrss * RSS_UNIT)
+            if pid in self._expected:
+                self.exits[pid] = (os.waitstatus_to_exitcode(status), time.time())
+
+    def owner_is_dead(self) -> bool:
+        """Whether the owner's process has ended; its socket closes a moment earlier."""
+        if not self.gone or self._owner_ended < 0:
+            return self.gone
+        poll = select.poll()
+        poll.register(self._owner_ended, select.POLLIN)
+        return bool(poll.poll(OWNER_DEATH_SECONDS * 1000))
+
+    def _terminated(self, *_: object) -> None:
+        self.over = True
+
+    def _take_commands(self) -> None:
+        try:
+            data = os.read(OWNER, 4096)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._let_go(OWNER)
+        for line in data.decode().splitlines():
+            name, _, value = line.partition(" ")
+            if name in ("end", "leave"):
+                self.over = True
+            elif name == "signal" and self.kernel not in self.exits:
+                os.kill(self.kernel, int(value))  # not reaped, so the number is still its own
+
+    def _let_go(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self.over = self.gone = True
+
+
+def open_owner(pid: int) -> int:
+    """A descriptor that becomes readable when the owner ends; -1 when it has ended, or without pidfds."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+    # When it is not our parent any more, the number may belong to another process by now.
+    return fd if os.getppid() == pid else -1
