@@ -138,7 +138,7 @@ class Kernel:
         if self.restarting:
             return "restarting"
         if self._starting is not None and not self._starting.done():
-            return "starting" if self.life is None else "restarting"
+            return "restarting" if self.ended else "starting"
         if self.life is None or self.life.gone:
             return "stopped"
         return "running" if self.life.stale_seconds is None else "unresponsive"

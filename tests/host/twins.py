@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,8 +115,8 @@ class Server:
     time: list[float]
 
 
-def server(directory: Path, codes: dict[str, Code] | None = None, **bodies: bool) -> Server:
-    launching = Launching(directory, codes or {})
+def server(directory: Path, codes: Mapping[str, Code] | None = None, **bodies: bool) -> Server:
+    launching = Launching(directory, dict(codes or {}))
     registry = Registry(lambda id, name: launching)
     kernel = registry.open("report-cleanup", private=True).kernel
     time = [1000.0]
