@@ -1,0 +1,202 @@
+"""The process around the kernel: ipykernel's app with what is wanted of it, and nothing of the user's IPython.
+
+Owns what is configured, which sockets and threads exist, where the process logs, and the
+order of start and end. `__main__` runs one; it makes the one `GatedKernel`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ipykernel.kernelapp import IPKernelApp
+from IPython.core.profiledir import ProfileDir
+from traitlets import Any as AnyTrait
+from traitlets import Type, default
+from traitlets.config import Config
+
+from loommux_kernel.capture import Capture
+from loommux_kernel.kernel import GatedKernel
+from loommux_kernel.protocol import PROTOCOL_VERSION, LaunchFile, now
+from loommux_kernel.records import RecordWriter
+
+#: A busy thread lets others in after so long; at Python's own 5 ms a control request takes four times as long.
+SWITCH_INTERVAL = 0.001
+
+
+def configuration() -> Config:
+    """What a kernel's IPython is like (contract 8.3)."""
+    config = Config()
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.cache_size = 0
+    config.InteractiveShell.history_load_length = 0
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.IPKernelApp.exec_PYTHONSTARTUP = False
+    config.IPKernelApp.hide_initial_ns = False
+    return config
+
+
+class KernelApp(IPKernelApp):
+    """One kernel process."""
+
+    kernel_class = Type(GatedKernel)
+    shell: Any
+    shell_channel_thread: Any
+    launch = AnyTrait()
+    capture = AnyTrait()
+    #: Nothing of the command line is ipykernel's.
+    aliases: ClassVar[dict[str, Any]] = {}
+    flags: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, launch: LaunchFile, log_fd: int) -> None:
+        super().__init__(
+            launch=launch,
+            config=configuration(),
+            connection_file=launch.connection_file,
+            parent_handle=0,
+            log=_logger(launch.log),
+        )
+        self.capture = Capture(self._open_writer, Path(launch.descriptors), log_fd)
+        self.capture.install(self)
+
+    @default("ipython_dir")
+    def _ipython_dir_default(self) -> str:
+        return str(Path(self.launch.records).with_name("ipython"))
+
+    def _open_writer(self, on_trouble: Any) -> RecordWriter:
+        return RecordWriter.open(Path(self.launch.records), self.launch.records_budget_bytes, on_trouble)
+
+    # -- what ipykernel would do and is not wanted --------------------------------------
+
+    @default("profile_dir")
+    def _profile_dir_default(self) -> ProfileDir:
+        return ProfileDir(location=self.ipython_dir)
+
+    def init_profile_dir(self) -> None:
+        """The default: one of this process's own, which goes with it."""
+
+    def init_config_files(self) -> None:
+        """There are none."""
+
+    def load_config_file(self, *args: Any, **options: Any) -> None:
+        """See `init_config_files`."""
+
+    def init_crash_handler(self) -> None:
+        """Python's own: uncaught errors go to stderr."""
+
+    def init_poller(self) -> None:
+        """The process's end with its parent is the parent's business."""
+
+    def write_connection_file(self, **options: Any) -> None:
+        """The server has written it, and keeps it over restarts."""
+
+    def log_connection_info(self) -> None:
+        """Nobody reads it."""
+        names = ("shell", "iopub", "stdin", "hb", "control")
+        self._ports = {name: getattr(self, f"{name}_port") for name in names}
+
+    def configure_tornado_logger(self) -> None:
+        """Tornado logs where the process does."""
+        logger = logging.getLogger("tornado")
+        logger.handlers = self.log.handlers
+        logger.propagate = False
+
+    def init_control(self, context: Any) -> None:
+        """Without the thread that ipykernel has for subshells: one cell at a time, and 1 ms less for each."""
+        super().init_control(context)
+        unused, self.shell_channel_thread = self.shell_channel_thread, None
+        unused.io_loop.close()
+
+    def init_signal(self) -> None:
+        """The kernel takes SIGINT when it starts."""
+
+    def init_pdb(self) -> None:
+        """IPython's pdb is imported when somebody uses it."""
+
+    def init_code(self) -> None:
+        """Startup files are the server's, not IPython's."""
+        self.shell._sys_modules_keys = set(sys.modules)  # what `%reset in --aggressive` spares
+
+    # -- start and end ----------------------------------------------------------------------
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        with without_debugpy():
+            super().initialize([])
+        # after the user's handlers, whose output is recorded, and before ipykernel's, which end the IOPub thread
+        atexit.register(self.capture.close)
+
+    def start(self) -> None:
+        """Serve until the server asks to stop."""
+        self.kernel.start()
+        self.io_loop = self.kernel.io_loop
+        self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
+        while True:
+            try:
+                self.io_loop.start()
+            except KeyboardInterrupt:  # struck work that a cell had left on the loop; the loop goes on
+                continue
+            return
+
+    async def _begin(self) -> None:
+        try:
+            if self.launch.startup is not None:
+                await self.kernel.run_startup_files(Path(self.launch.startup))
+            self._say_ready()
+        except BaseException:  # a kernel that never says it is ready would be waited for
+            self.log.exception("the start failed")
+            os._exit(1)
+
+    def _say_ready(self) -> None:
+        fd = self.launch.ready_fd
+        if fd is None:
+            return
+        line = json.dumps({"ready": True, "pid": os.getpid(), "version": PROTOCOL_VERSION, "at": now()}) + "\n"
+        with contextlib.suppress(OSError):  # nobody waits any more
+            os.write(fd, line.encode())
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def without_debugpy() -> Any:
+    """ipykernel imports debugpy, which starts threads, unless it is missing: let it be missing here."""
+    hidden = sys.modules.get("debugpy")
+    sys.modules["debugpy"] = None  # type: ignore[assignment]
+    try:
+        import ipykernel.debugger  # noqa: F401
+
+        yield
+    finally:
+        if hidden is None:
+            del sys.modules["debugpy"]
+        else:
+            sys.modules["debugpy"] = hidden
+
+
+def run(launch: LaunchFile) -> None:
+    """Be the kernel process."""
+    os.chdir(launch.workspace)
+    log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    faulthandler.enable(log_fd)
+    app = KernelApp.instance(launch, log_fd)  # where ipykernel's own helpers look for it
+    app.initialize()
+    app.start()
+
+
+def _logger(path: str) -> logging.Logger:
+    logger = logging.getLogger("loommux_kernel")
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.handlers = [handler]
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    return logger
