@@ -53,9 +53,9 @@ async def interrupt(life: Life, number: int | None) -> Interrupted:
     left = max(0.0, began + seconds - loop.time())
     await follow(life, lambda: not target.running, Patience(left, left))
     if target.running:
-        return Interrupted("interrupt_sent", target, answer is not None, _survivors(answer))
+        return Interrupted("interrupt_sent", target, answer is not None, await _survivors(life, answer))
     result = "interrupted" if target.state is State.INTERRUPTED else "ended"
-    return Interrupted(result, target, survivors=_survivors(answer))
+    return Interrupted(result, target, survivors=await _survivors(life, answer))
 
 
 async def _missed(life: Life, result: str, number: int | None, view: View | None) -> Interrupted:
@@ -75,5 +75,9 @@ async def _target(life: Life, answer: dict[str, Any] | None) -> View | None:
     return life.mirror.by_serial(answer["serial"])
 
 
-def _survivors(answer: dict[str, Any] | None) -> tuple[tuple[int, str], ...]:
-    return tuple((int(pid), str(command)) for pid, command in (answer or {}).get("survivors", ()))
+async def _survivors(life: Life, answer: dict[str, Any] | None) -> tuple[tuple[int, str], ...]:
+    """The processes of the cell that are out of an interrupt's reach, as far as they still live."""
+    left = set((answer or {}).get("left_children", ()))
+    if not left:
+        return ()
+    return tuple((p.pid, p.command) for p in await life.process.descendants() if p.pid in left)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loommux_host.channel import Channel, RequestFailed
+from loommux_host.channel import Channel
 from loommux_host.interrupting import Interrupted, interrupt
 from loommux_host.journal import Journal
 from loommux_host.life import Life
@@ -286,8 +286,10 @@ class Kernel:
 
     async def heard_from(self, client: str) -> float | None:
         """When the kernel last heard of an attached client, seconds since the epoch; None when it cannot tell."""
-        clients = await self.clients()
-        return next((c.get("heard_at") for c in clients if c.get("client") == client), None)
+        for known in await self.clients():
+            if known["client"] == client:
+                return now() - float(known["heard_seconds"])
+        return None
 
     # -- ending ------------------------------------------------------------------------
 
@@ -305,7 +307,7 @@ class Kernel:
         old, killed, clients = self.life, None, ()
         if old is not None and old.alive:
             killed = old.mirror.running
-            clients = tuple(str(c.get("label", c)) for c in await self.clients())
+            clients = tuple(str(client["label"]) for client in await self.clients())
             await self._end(old, "restart", by, caller)
         elif old is not None:
             await old.finished.wait()
@@ -315,17 +317,10 @@ class Kernel:
         """An idle process may leave in order, a busy one is ended at once; then everything it started."""
         life.ending = (cause, by, caller)
         grace = 0.0
-        if not life.busy and await self._quit(life):
+        if not life.busy and await life.ask("quit", deadline=ASIDE_SECONDS) is not None:
             grace = ATEXIT_SECONDS
         await life.process.end(grace=grace)
         await life.finished.wait()
-
-    async def _quit(self, life: Life) -> bool:
-        try:
-            return await life.ask("quit", deadline=ASIDE_SECONDS) is not None
-        except RequestFailed:
-            log.exception("kernel %s would not quit", self.name)
-            return False
 
     async def close(self, cause: str = "shutdown", by: str | None = None) -> None:
         """Retire the kernel: its process ends with all that it started; nothing starts again."""

@@ -123,10 +123,13 @@ class Life:
         return sent
 
     async def ask(self, name: str, content: dict[str, Any] | None = None, *, deadline: float) -> dict[str, Any] | None:
-        """A control request; None when the process does not answer in time or is gone."""
+        """A control request; None when the process does not answer in time, cannot, or is gone."""
         try:
             return await self._channel.request(name, content, deadline=deadline)
         except (ChannelClosed, KernelUnresponsive):
+            return None
+        except RequestFailed:
+            log.exception("process %d (pid %d) failed to answer", self.process.process, self.pid)
             return None
 
     async def flush(self, deadline: float = 0.1) -> None:

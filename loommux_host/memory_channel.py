@@ -74,6 +74,7 @@ class MemoryChannel:
         self.answers.set()
         self.interrupts_land = True
         self.clients: list[dict[str, Any]] = []
+        self.children: dict[str, list[int]] = {"pending_children": [], "left_children": []}
         self.on_quit: Callable[[], None] = lambda: None
         self._turn = asyncio.Lock()
         self._serial = self._number = self._sequence = 0
@@ -214,7 +215,7 @@ class MemoryChannel:
             return {"result": "not_running"}
         if self.interrupts_land:
             running[3].cancel()
-        return {"result": "sent", "serial": running[0], "number": running[1], "pending_children": []}
+        return {"result": "sent", "serial": running[0], "number": running[1], **self.children}
 
     def _withdraw(self, submission: str) -> dict[str, Any]:
         if self._running is not None and self._running[2] == submission:
@@ -246,6 +247,12 @@ class MemoryExit:
     faults: str | None = None
 
 
+@dataclass(frozen=True)
+class MemoryProcessInfo:
+    pid: int
+    command: str
+
+
 @dataclass
 class MemoryProcess:
     """The process of a `MemoryChannel`, as far as the host sees one."""
@@ -255,10 +262,14 @@ class MemoryProcess:
     launch: LaunchFile
     channel: MemoryChannel
     started_at: float = field(default_factory=now)
+    children: list[MemoryProcessInfo] = field(default_factory=list)
     exited: asyncio.Future[MemoryExit] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     async def wait(self) -> MemoryExit:
         return await asyncio.shield(self.exited)
+
+    async def descendants(self) -> list[MemoryProcessInfo]:
+        return self.children
 
     async def end(self, *, grace: float) -> MemoryExit:
         if grace:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from loommux_kernel.protocol import LaunchFile
@@ -35,6 +36,15 @@ class Exit(Protocol):
     def faults(self) -> str | None: ...
 
 
+class ProcessInfo(Protocol):
+    """A process that a kernel's process started."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def command(self) -> str: ...
+
+
 class Process(Protocol):
     """One operating system process, as `launch` hands it out."""
 
@@ -48,3 +58,4 @@ class Process(Protocol):
     def launch(self) -> LaunchFile: ...
     async def wait(self) -> Exit: ...
     async def end(self, *, grace: float) -> Exit: ...
+    async def descendants(self) -> Sequence[ProcessInfo]: ...

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from twins import ME, OTHER, PERSON, QT, Script, Server, fail, say, server, until
 
-from loommux_host.memory_channel import MemoryCell
+from loommux_host.memory_channel import MemoryCell, MemoryProcessInfo
 from loommux_host.results import (
     Answer,
     CellAnswer,
@@ -427,17 +427,19 @@ async def test_a_foreign_cell_belongs_to_its_client_while_that_is_heard(
     life = at.kernel.life
     assert life is not None
     assert life.mirror.running is not None
-    at.launching.channel.clients = [{"client": QT.client, "label": "qtconsole", "heard_at": _ago(heard)}]
+    at.launching.channel.clients = [{"client": QT.client, "label": "qtconsole", "heard_seconds": heard}]
     answer = await at.service.interrupt(ME)
     assert (answer.status if isinstance(answer, Refusal) else of(InterruptAnswer, answer).result) == result
     script.go.set()
     await task
 
 
-def _ago(seconds: float) -> float:
-    from loommux_kernel.protocol import now
-
-    return now() - seconds
+async def test_processes_out_of_reach_are_listed(at: Server, script: Script) -> None:
+    await running(at, script)
+    at.launching.channel.children = {"pending_children": [], "left_children": [77, 78]}
+    at.launching.process.children = [MemoryProcessInfo(77, "sleep 1000"), MemoryProcessInfo(79, "make")]
+    answer = of(InterruptAnswer, await at.service.interrupt(ME))
+    assert answer.survivors == [(77, "sleep 1000")]
 
 
 # -- restart and death --------------------------------------------------------------------
@@ -445,7 +447,7 @@ def _ago(seconds: float) -> float:
 
 async def test_a_restart_says_what_it_ended_and_is_no_death(at: Server, script: Script) -> None:
     await running(at, script)
-    at.launching.channel.clients = [{"client": "qt", "label": "qtconsole", "heard_at": 1.0}]
+    at.launching.channel.clients = [{"client": "qt", "label": "qtconsole", "heard_seconds": 1.0}]
     answer = of(RestartAnswer, await at.service.restart(ME))
     assert (answer.old_process, answer.new_process, answer.old_pid, answer.new_pid) == (1, 2, 1001, 1002)
     assert answer.ended_execution is not None
