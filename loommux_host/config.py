@@ -17,7 +17,7 @@ from typing import Literal
 
 from .settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
 
-__all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load", "parser"]
+__all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load", "parse", "parser"]
 
 CONFIG_DIRECTORY = ".loommux"
 DEFAULT_HOST = "127.0.0.1"
@@ -93,15 +93,19 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def load(arguments: Sequence[str], launch_cwd: Path | None = None) -> Config:
-    """The configuration of a server started with `arguments` in `launch_cwd` (default: here).
-
-    Raises `ConfigError`; bad flags end the process as argparse does, with exit code 2.
-    Runs ``config.py``: in stdio mode the standard streams must be safe by now.
-    """
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line, taken by itself; bad flags end the process as argparse does, with exit code 2."""
     options = parser()
     parsed = options.parse_args(arguments)
     _check_flags(options, parsed)
+    return parsed
+
+
+def load(parsed: argparse.Namespace, launch_cwd: Path | None = None) -> Config:
+    """The configuration of a server with that command line, started in `launch_cwd` (default: here).
+
+    Raises `ConfigError`. Runs ``config.py``: in stdio mode the standard streams must be safe by now.
+    """
     start = _start_directory() if launch_cwd is None else launch_cwd
     directory = _config_directory(parsed.config, start)
     workspace, resolution = _workspace(directory.resolve_workspace if directory else None, start)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loommux_host.config import Config, ConfigError, load
+from loommux_host.config import Config, ConfigError, parse
+from loommux_host.config import load as load_parsed
 from loommux_host.settings import CHECKS, Settings, checked
 
 
@@ -19,6 +20,10 @@ def start(tmp_path: Path) -> Path:
     directory = tmp_path / "project" / "deep"
     directory.mkdir(parents=True)
     return directory
+
+
+def load(arguments: list[str], start: Path) -> Config:
+    return load_parsed(parse(arguments), start)
 
 
 def write_config(directory: Path, text: str) -> Path:
@@ -314,7 +319,7 @@ def test_a_start_in_a_directory_that_is_gone_is_refused(tmp_path: Path) -> None:
     code = (
         "import os; os.rmdir(os.getcwd())\n"
         "from loommux_host.config import *\n"
-        "try: load([])\n"
+        "try: load(parse([]))\n"
         "except ConfigError as e: print(e.status)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=gone, capture_output=True, text=True, timeout=60)

@@ -1,0 +1,94 @@
+"""The console command ``loommux``: an MCP server, over stdio unless told otherwise.
+
+Owns what happens before there is an event loop and after it: the standard streams, the
+line and the exit code of a start that cannot work, the stacks on ``SIGUSR1``, logging.
+Imports little at first, because a client waits.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loommux_host.config import Config
+
+EXIT_FAILED = 1
+EXIT_CANNOT_START = 2
+LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    # Hundreds of modules are about to be made and none let go: to collect meanwhile costs a third of the start.
+    gc.disable()
+    from loommux_host.config import ConfigError, load, parse
+
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    if options.server:
+        return cannot_start("--server: this version serves stdio only")
+    from loommux_host.wire import claim
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        say("speaks MCP on its standard input and output; an MCP host starts it, see loommux --help")
+    try:
+        wire = claim()  # before config.py runs: it may print
+    except OSError:
+        return cannot_start("there is no standard input or output to speak MCP over")
+    try:
+        config = load(options)
+    except ConfigError as error:
+        return cannot_start(str(error))
+    say(f"configuration directory: {config.config_dir or 'none'}")
+    prepare()
+    return serve(config, wire)
+
+
+def serve(config: Config, wire: tuple[int, int]) -> int:
+    """Serve one client over stdio until it is gone."""
+    import asyncio
+
+    from loommux_host.files import DirectoryRefused
+    from loommux_host.host import serve_stdio
+
+    # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
+    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serve_stdio(config, wire))
+    except DirectoryRefused as error:
+        return cannot_start(str(error))
+    return 0
+
+
+def prepare() -> None:
+    """Make this process fit to be a server."""
+    import faulthandler
+    import logging
+    import signal
+
+    from loommux_host.launch import become_subreaper
+
+    logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
+    faulthandler.enable()
+    if sys.platform != "win32":
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+    become_subreaper()
+
+
+def say(text: str) -> None:
+    """One line for people, on stderr."""
+    sys.stderr.write(f"loommux: {text}\n")
+    sys.stderr.flush()
+
+
+def cannot_start(why: str) -> int:
+    """A start that cannot work: one line, and the exit code."""
+    say(why)
+    return EXIT_CANNOT_START
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""The composition root: puts a server's parts together, runs it, ends it in order.
+
+Owns the server's private directory, the order in which things start and end, and the
+signals. `cli` calls `serve_stdio`; `http` builds on `Host`. What is imported here late
+is imported late so that the first kernel's process and the answer to the client's first
+request do not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import logging
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+from loommux_host.calls import Calls
+from loommux_host.config import Config
+from loommux_host.launch import Launcher, clean_up_after_dead_servers, create_server_directory
+from loommux_host.launching import KernelLaunching
+from loommux_host.limits import Limits
+from loommux_host.stdio import Stdio
+
+if TYPE_CHECKING:
+    from loommux_host.registry import Registry
+    from loommux_host.service import Service
+    from loommux_host.sessions import Binder, Caller
+
+log = logging.getLogger(__name__)
+
+#: What is imported beside the first kernel's start; a call needs them, an answer to ``initialize`` does not.
+HEAVY = ("loommux_host.service", "loommux_host.render")
+#: Past the service's own two seconds: what the answers of the last calls may take.
+FINISH_SECONDS = 4.0
+#: No end of a server takes longer; what is left then is ended by the inits.
+CLOSE_SECONDS = 20.0
+ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
+
+
+class Host:
+    """The parts of one server. Every method on the event loop."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.directory = create_server_directory()
+        self.launcher = Launcher(config)
+        #: Jupyter's client session: what the kernels know this server by.
+        self.session = uuid.uuid4().hex
+        self._begun: dict[str, KernelLaunching] = {}
+        self._service: Service | None = None
+        self._cleaning: asyncio.Task[None] | None = None
+
+    def begin_kernel(self, name: str) -> str:
+        """Begin the process of a kernel that will be opened later; returns the kernel's id."""
+        id = uuid.uuid4().hex
+        self._begun[id] = self._launching(id, name)
+        self._begun[id].begin(name)
+        return id
+
+    async def open(self, binder: Callable[[Registry], Binder]) -> Service:
+        """The service, once everything it needs is imported. `binder` decides where callers work."""
+        for module in HEAVY:
+            await asyncio.to_thread(importlib.import_module, module)
+        from loommux_host.bodies import Bodies
+        from loommux_host.observing import Place
+        from loommux_host.registry import Registry
+        from loommux_host.service import Service
+        from loommux_host.sessions import Sessions
+        from loommux_host.tokens import SHIPPED
+
+        config = self.config
+        registry = Registry(
+            lambda id, name: self._begun.pop(id, None) or self._launching(id, name), max_kernels=config.max_kernels
+        )
+        bodies = Bodies(SHIPPED.within_limit, config.structured, config.omission_tail_lines)
+        place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
+        self._service = Service(registry, Sessions(registry, binder(registry)), bodies, place)
+        self._cleaning = asyncio.create_task(asyncio.to_thread(clean_up_after_dead_servers), name="clean up")
+        # What is there now stays: the collector need not look at it again.
+        gc.freeze()
+        gc.enable()
+        return self._service
+
+    async def close(self) -> None:
+        """End every kernel with all that it started, remove every file."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if self._service is not None:
+                    await self._service.close()
+                for launching in self._begun.values():
+                    await launching.remove()
+                if self._cleaning is not None:
+                    await asyncio.wait({self._cleaning})
+        except TimeoutError:
+            log.error("not everything ended within %d s", CLOSE_SECONDS)
+        await asyncio.to_thread(self.directory.remove)
+
+    def _launching(self, id: str, name: str) -> KernelLaunching:
+        return KernelLaunching(self.launcher, self.directory, self.config, id, name, self.session)
+
+
+async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
+    """Serve one client over stdio until it is gone or a signal comes. Raises what made the start fail."""
+    stop = asyncio.Event()
+    with ending_signals(stop):
+        host = Host(config)
+        me = uuid.uuid4().hex
+        name = f"private-{me[:8]}"
+        kernel = host.begin_kernel(name)
+
+        def one_kernel(registry: Registry) -> Binder:
+            from loommux_host.sessions import OneKernel
+
+            return OneKernel(registry, registry.open(name, private=True, id=kernel).kernel)
+
+        def caller(client: str | None, modern: bool) -> Caller:
+            from loommux_host.sessions import Caller
+
+            return Caller(me, f"{client or 'client'}-{me[:8]}", modern=modern)
+
+        opening = asyncio.create_task(host.open(one_kernel), name="open the service")
+        limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=False)
+        face = Stdio(
+            Calls(opening, limits, structured=config.structured), wire, caller, modern=config.protocol == "both"
+        )
+        try:
+            await _first(stop.wait(), face.ended.wait(), failing(opening))
+            await _finish(face, opening)
+        finally:
+            await host.close()
+
+
+async def _finish(face: Stdio, opening: asyncio.Task[Service]) -> None:
+    """Answer what is in flight: it gets its two seconds, then is answered as running."""
+    finishing = asyncio.create_task(face.finish(FINISH_SECONDS), name="answer the last calls")
+    service = await opening
+    await service.drain()
+    await finishing
+
+
+async def failing(task: asyncio.Task[Service]) -> None:
+    """Return only when the task fails."""
+    with contextlib.suppress(Exception):
+        await asyncio.shield(task)
+        await asyncio.Event().wait()
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is over; end the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@contextlib.contextmanager
+def ending_signals(stop: asyncio.Event) -> Iterator[None]:
+    """While the block runs, the signals that end a process set `stop` instead."""
+    loop = asyncio.get_running_loop()
+    signals = [getattr(signal, name) for name in ENDING_SIGNALS if hasattr(signal, name)]
+    if sys.platform == "win32":
+        before = {s: signal.signal(s, lambda *_: loop.call_soon_threadsafe(stop.set)) for s in signals}
+        try:
+            yield
+        finally:
+            for s, handler in before.items():
+                signal.signal(s, handler)
+        return
+    for s in signals:
+        loop.add_signal_handler(s, stop.set)
+    try:
+        yield
+    finally:
+        for s in signals:
+            loop.remove_signal_handler(s)
