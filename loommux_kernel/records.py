@@ -8,76 +8,14 @@ its process died.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loommux_kernel.protocol import Counts, Origin, State, Stream
+from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
 
+__all__ = ["DisplayRecord", "ExecutionRecord", "NoticeRecord", "RecordReader", "RecordWriter", "SearchResult", "finish"]
 
-@dataclass(frozen=True)
-class ExecutionRecord:
-    """One recorded execution, without its text. Times are seconds since the epoch.
-
-    `dropped` says in words which text is gone for lack of space (or was lost by
-    a failing disk), None when everything is there.
-    """
-
-    serial: int
-    number: int | None
-    origin: Origin
-    source: str
-    state: State
-    submitted_at: float
-    started_at: float
-    updated_at: float
-    completed_at: float | None = None
-    ename: str | None = None
-    evalue: str | None = None
-    counts: dict[Stream, Counts] = field(default_factory=dict)
-    late_lines: int = 0
-    dropped: str | None = None
-
-
-@dataclass(frozen=True)
-class DisplayRecord:
-    """One display or result bundle as it was sent, images in base64.
-
-    `ordinal` counts the bundles of its execution from 1. `line` is how many
-    lines of the combined stream are shown before it. `kind` is ``display`` or
-    ``result``.
-    """
-
-    ordinal: int
-    line: int
-    kind: str
-    bundle: dict[str, Any]
-    metadata: dict[str, Any]
-    display_id: str | None = None
-
-
-@dataclass(frozen=True)
-class NoticeRecord:
-    """One notice. `id` rises from 1 within the store; `serial` is None outside any execution."""
-
-    id: int
-    serial: int | None
-    label: str
-    text: str
-    at: float
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search found, in the stream's order.
-
-    `rows` are (line number, ``M`` for a match or ``C`` for context, line).
-    """
-
-    matching_lines: int
-    matches: int
-    rows: list[tuple[int, str, str]]
-    total_lines: int
 
 
 class RecordWriter:
