@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 OPENING = "<loommux-notice>"
 CLOSING = "</loommux-notice>"
@@ -43,23 +43,23 @@ def shown(text: str) -> str:
     return _SUSPECT.sub(lambda match: "\\" if _is_like_the_name(match[1]) else "", text)
 
 
-def envelope(lines: Iterable[str]) -> str:
-    """The environment's lines in their envelope; "" when there are none.
+def entry(text: str) -> str:
+    """One thing that the environment says, as it stands in the envelope.
 
-    An entry of several lines is indented from its second on, and cannot end the envelope.
+    From its second line on it is indented, so that it neither speaks for another entry nor ends the envelope.
     """
-    entries = [_entry(line) for line in lines]
+    lines = [_plain(line) for line in text.splitlines() if line.strip()] or [""]
+    return shown("\n  ".join(lines))
+
+
+def envelope(entries: Sequence[str]) -> str:
+    """The envelope around what `entry` made; "" when there is nothing."""
     return "\n".join([OPENING, *entries, CLOSING]) if entries else ""
 
 
 def sendable(text: str) -> str:
     """`text` with lone surrogates as visible escapes, so that the JSON on the wire is valid."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _entry(text: str) -> str:
-    lines = [_plain(line) for line in text.splitlines() if line.strip()] or [""]
-    return shown("\n  ".join(lines))
 
 
 def _plain(line: str) -> str:

@@ -28,7 +28,7 @@ class Word:
 STATES: dict[str, Word] = {
     "running": Word(
         "the cell has not ended; the call has",
-        "Running, silent for {silence}: use wait() for completion, read_output() for collected output,"
+        "Running{silence}: use wait() for completion, read_output() for collected output,"
         " or search_output() to locate text.",
     ),
     "completed": Word("the cell ended without an error", ""),
@@ -36,8 +36,7 @@ STATES: dict[str, Word] = {
     "interrupted": Word("the cell was ended by an interrupt", "Interrupted."),
     "killed": Word(
         "the process of the cell ended before the cell did",
-        "Killed: process {process} {how}{memory}. Variables are gone; the next cell runs in a new process."
-        " Records: process={process}.",
+        "Killed: process {process} {how}{memory}. Variables are gone; {next}. Records: process={process}.",
     ),
 }
 
@@ -49,7 +48,7 @@ INTERRUPTS: dict[str, Word] = {
     ),
     "ended": Word(
         "the cell ended in another way before the interrupt took effect",
-        "ended: {cell} ended as {state} after {elapsed}, not by the interrupt.",
+        "ended: {cell} ended by itself after {elapsed}; its state is {state}.",
     ),
     "interrupt_sent": Word(
         "the interrupt was sent, but the cell still runs",
@@ -69,7 +68,7 @@ NOTHING_DONE = frozenset({"idle", "not_running"})
 RESTARTS: dict[str, Word] = {
     "restarted": Word(
         "a new process runs in place of the old one",
-        "restarted: process {new} (pid {new_pid}) replaces process {old}. Variables are gone; the next cell is In [1].",
+        "restarted: process {new} (pid {new_pid}) replaces {old}. Variables are gone; the next cell is In [1].",
     ),
 }
 
@@ -92,7 +91,7 @@ OMISSIONS: dict[str, Word] = {
     ),
     "size_limit_exceeded": Word(
         "the output has more than 200,000 characters, or does not fit into `max_result_bytes`",
-        "Output omitted: {amount}; {why}. Next: {call}, or search_output().",
+        "{what} omitted: {amount}; {why}. Next: {call}, or {other}.",
     ),
     "token_limit_unavailable": Word(
         "the shipped vocabulary cannot be loaded, so that tokens cannot be counted",

@@ -1,0 +1,103 @@
+"""What stands in place of a text that is too large: some of its lines, and the call that reads on.
+
+Pure but for the vocabulary. Called by `render`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from loommux_kernel.protocol import Counts, Stream
+
+from .limits import EXCERPT_TOKENS
+from .results import ExecutionFacts, KernelFacts
+from .texts import cut
+from .tokens import Vocabulary, VocabularyUnavailable
+
+#: How much of what would fit is asked for next: lines differ in length.
+MARGIN = 0.9
+
+
+def last_lines(lines: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """The longest end of `lines` within 500 tokens, each line cut to 200 characters."""
+    return _within_tokens([cut(line) for line in reversed(lines)], vocabulary)[::-1]
+
+
+def first_lines(lines: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """The longest beginning of `lines` within 500 tokens, each line cut to 200 characters."""
+    return _within_tokens([cut(line) for line in lines], vocabulary)
+
+
+def _within_tokens(lines: list[str], vocabulary: Vocabulary) -> list[str]:
+    taken: list[str] = []
+    spent = 0
+    for line in lines:
+        spent += _cost(line, vocabulary)
+        if spent > EXCERPT_TOKENS:
+            break
+        taken.append(line)
+    while taken and not _fits("\n".join(taken), vocabulary):  # joined lines can have more tokens, though hardly ever do
+        taken.pop()
+    return taken
+
+
+def _fits(text: str, vocabulary: Vocabulary) -> bool:
+    try:
+        return vocabulary.within_limit(text, EXCERPT_TOKENS)
+    except VocabularyUnavailable:
+        return True  # counted in bytes
+
+
+def _cost(line: str, vocabulary: Vocabulary) -> int:
+    """Tokens of a line with its end; its bytes, which are never fewer, when tokens cannot be counted."""
+    try:
+        return vocabulary.count(line + "\n")
+    except VocabularyUnavailable:
+        return len(line.encode(errors="replace")) + 1
+
+
+def next_range(first: int, lines: Sequence[str], total: Counts, room: int) -> tuple[int, int, int | None]:
+    """(first, last, max_chars) of a read of at most `room` characters that begins at line `first`.
+
+    `lines` are those known from there on; when they do not decide, the average does.
+    """
+    spent = 0
+    for count, line in enumerate(lines):
+        spent += len(line) + 1
+        if spent > room:
+            return (first, first + count - 1, None) if count else (first, first, _rounded(room * MARGIN))
+    average = total.characters / max(1, total.lines)
+    fitting = len(lines) + int((room - spent) * MARGIN / max(1.0, average))
+    last = min(total.lines, max(first, first + _rounded(fitting) - 1))
+    return first, last, None if average <= room else _rounded(room * MARGIN)
+
+
+def _rounded(number: float) -> int:
+    """Down to two digits: ``2400``."""
+    whole = int(number)
+    unit = 10 ** max(0, len(str(whole)) - 2)
+    return max(1, whole // unit * unit)
+
+
+def read_call(
+    facts: ExecutionFacts, kernel: KernelFacts | None, stream: Stream, span: tuple[int, int, int | None]
+) -> str:
+    """``read_output(execution=7, line_range="1:2400")``"""
+    first, last, max_chars = span
+    arguments = [f"execution={facts.number}"] if facts.number is not None else []
+    if stream is not Stream.COMBINED:
+        arguments.append(f"stream={json.dumps(str(stream))}")
+    arguments.append(f'line_range="{first}:{last}"')
+    if max_chars is not None:
+        arguments.append(f"max_chars={max_chars}")
+    if kernel is not None and facts.process != kernel.process:
+        arguments.append(f"process={facts.process}")
+    return f"read_output({', '.join(arguments)})"
+
+
+def counts_of(lines: Sequence[str]) -> Counts:
+    """The size of lines joined by newlines."""
+    text_bytes = sum(len(line.encode(errors="replace")) for line in lines)
+    ends = max(0, len(lines) - 1)
+    return Counts(len(lines), sum(map(len, lines)) + ends, text_bytes + ends)
