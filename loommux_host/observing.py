@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from loommux_kernel.lines import LineRange, Query, QueryTooExpensive
 
 from loommux_host.kernel import Kernel
 from loommux_host.phrases import cell, sender
@@ -33,6 +32,7 @@ from loommux_host.results import (
 from loommux_host.selection import Chosen, choose, of_record, of_view
 from loommux_host.sessions import Caller, Sessions
 from loommux_host.words import invalid_argument, refuse
+from loommux_kernel.lines import QUERY_MODES, LineRange, Query, QueryTooExpensive
 from loommux_kernel.protocol import Counts, OriginKind, State, Stream, now
 from loommux_kernel.records import RecordReader
 
@@ -40,7 +40,6 @@ LAST_EXECUTIONS = 5
 LAST_NOTICES = 10
 #: Searches at the same time; a bad pattern keeps one of them for two seconds.
 SEARCHES = 16
-QUERY_MODES = ("auto", "literal", "regex")
 T = TypeVar("T")
 
 
