@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .limits import Limits
 from .parameters import BadArgument
 from .phrases import duration
-from .results import Answer
+from .results import Answer, CellAnswer, ReadAnswer, SearchAnswer
 from .tools import TOOLS
 from .words import invalid_argument
 
 if TYPE_CHECKING:  # imported by whoever opens the service; a server answers before
+    from .render import Block
     from .service import Service
     from .sessions import Caller
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:  # imported by whoever opens the service; a server answers bef
 Progress = Callable[[float, str], Awaitable[None]]
 #: Tools whose calls may take long enough to report progress.
 WAITING = frozenset({"run_cell", "wait"})
+#: A body up to so long is rendered at once; a kernel's reply carries no longer ones.
+SMALL_CHARACTERS = 5_000
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,34 @@ class Calls:
         return await self._outcome(answer)
 
     async def _outcome(self, answer: Answer) -> Outcome:
-        from .render import render
+        from .render import render  # imported beside the first kernel's start
 
-        rendered = render(answer, structured=self._structured, limits=self._limits)
-        return Outcome({}, answer.delivered)
+        made = partial(render, answer, structured=self._structured, limits=self._limits)
+        rendered = await asyncio.to_thread(made) if is_large(answer) else made()
+        result: dict[str, Any] = {"content": [wire_block(b) for b in rendered.blocks], "isError": rendered.is_error}
+        if rendered.structured is not None:
+            result["structuredContent"] = rendered.structured
+        return Outcome(result, answer.delivered)
+
+
+def is_large(answer: Answer) -> bool:
+    """Whether rendering may take longer than the event loop can be held: images, long texts, counting tokens."""
+    match answer:
+        case CellAnswer():
+            return bool(answer.displays or answer.tail or answer.head or len(answer.body or "") > SMALL_CHARACTERS)
+        case ReadAnswer() | SearchAnswer():
+            return True
+        case _:
+            return False
+
+
+def wire_block(block: Block) -> dict[str, Any]:
+    """A rendered block as MCP's JSON."""
+    from .render import TextBlock
+
+    if not isinstance(block, TextBlock):
+        return {"type": "image", "data": block.data, "mimeType": block.mime_type, "_meta": block.meta}
+    return {"type": "text", "text": block.text}
 
 
 async def ask(service: Service, caller: Caller, name: str, values: dict[str, Any], progress: Progress | None) -> Answer:
