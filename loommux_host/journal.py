@@ -8,8 +8,10 @@ a kind are kept; what was left out is counted. `kernel` writes, `envelope` reads
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Reversible
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeVar
 
 from loommux_host.results import Death
 from loommux_kernel.protocol import Origin, State
@@ -63,6 +65,9 @@ class DeathEntry(Entry):
     not_for: str | None = None
 
 
+E = TypeVar("E", bound=Entry)
+
+
 class Journal:
     """The entries of one kernel."""
 
@@ -93,14 +98,14 @@ class Journal:
     def died(self, death: Death, lost: int | None, *, on_purpose: bool, not_for: str | None = None) -> None:
         self._deaths.append(DeathEntry(self._next(), death.at, death.process, death, lost, on_purpose, not_for))
 
-    def notices(self, after: int = 0) -> Iterator[NoticeEntry]:
-        return (e for e in self._notices if e.index > after)
+    def notices(self, after: int = 0) -> list[NoticeEntry]:
+        return _later(self._notices, after)
 
-    def ends(self, after: int = 0) -> Iterator[EndEntry]:
-        return (e for e in self._ends if e.index > after)
+    def ends(self, after: int = 0) -> list[EndEntry]:
+        return _later(self._ends, after)
 
-    def deaths(self, after: int = 0) -> Iterator[DeathEntry]:
-        return (e for e in self._deaths if e.index > after)
+    def deaths(self, after: int = 0) -> list[DeathEntry]:
+        return _later(self._deaths, after)
 
     def last_notices(self, count: int) -> list[NoticeEntry]:
         return list(self._notices)[-count:]
@@ -108,3 +113,8 @@ class Journal:
     def _next(self) -> int:
         self.index += 1
         return self.index
+
+
+def _later(entries: Reversible[E], after: int) -> list[E]:
+    """Those behind `after`, oldest first; each call looks only at what it returns."""
+    return list(takewhile(lambda entry: entry.index > after, reversed(entries)))[::-1]

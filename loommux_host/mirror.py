@@ -100,6 +100,8 @@ class Mirror:
 
     def __init__(self, ready_at: float) -> None:
         self._views: dict[int, View] = {}
+        #: One; more only while the news of an end is still on the way.
+        self._running: list[View] = []
         #: Late lines by serial, also of executions that are no longer held.
         self.late: dict[int, tuple[int | None, int]] = {}
         self.last_serial = 0
@@ -109,7 +111,7 @@ class Mirror:
 
     @property
     def running(self) -> View | None:
-        return next((v for v in reversed(self._views.values()) if v.running), None)
+        return self._running[-1] if self._running else None
 
     @property
     def recent(self) -> View | None:
@@ -200,8 +202,8 @@ class Mirror:
 
     def killed(self, at: float) -> list[Change]:
         """The process is gone: whatever still ran ended with it."""
-        ended = [replace(v, state=State.KILLED, completed_at=at, updated_at=at) for v in self._views.values()]
-        return [c for view in ended if self._views[view.serial].running for c in self._take(view)]
+        ended = [replace(v, state=State.KILLED, completed_at=at, updated_at=at) for v in self._running]
+        return [change for view in ended for change in self._take(view)]
 
     # -- inside ----------------------------------------------------------------
 
@@ -258,7 +260,10 @@ class Mirror:
             if new.serial <= self.last_serial - KEPT:
                 return changes
             known = self._views[new.serial] = replace(new, state=State.RUNNING)
-            self.last_serial = max(self.last_serial, new.serial)
+            self._running.append(known)
+            in_order, self.last_serial = new.serial > self.last_serial, max(self.last_serial, new.serial)
+            if not in_order:
+                self._views = dict(sorted(self._views.items()))
             changes.append(Started(known))
             self._forget_old()
         elif new.counts != known.counts and new.running and known.running:
@@ -268,6 +273,7 @@ class Mirror:
         if known.running and not new.running:
             for name in ("number", "state", "completed_at", "updated_at", "counts", "ename", "evalue", "displays"):
                 setattr(known, name, getattr(new, name))
+            self._running.remove(known)
             known.late_lines, known.dropped = new.late_lines, new.dropped
             self.idle_since = new.completed_at or new.updated_at
             if self.waiting_for_input == known.serial:
@@ -276,6 +282,7 @@ class Mirror:
         return changes
 
     def _forget_old(self) -> None:
-        self._views = dict(sorted(self._views.items()))
-        for serial in [s for s, v in self._views.items() if not v.running][: max(0, len(self._views) - KEPT)]:
-            del self._views[serial]
+        excess = len(self._views) - KEPT
+        if excess > 0:
+            for serial in [s for s, v in self._views.items() if not v.running][:excess]:
+                del self._views[serial]

@@ -16,19 +16,24 @@ class Pulse:
     """Wakes everyone who waits, at every change; waiters look again for what they wait for."""
 
     def __init__(self) -> None:
-        self._next: asyncio.Future[None] | None = None
+        self._waiting: set[asyncio.Future[bool]] = set()
 
     def beat(self) -> None:
-        if self._next is not None and not self._next.done():
-            self._next.set_result(None)
-        self._next = None
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(True)
 
     async def wait(self, seconds: float) -> bool:
         """Whether something changed within `seconds`."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        done, _ = await asyncio.wait({self._next}, timeout=max(0.0, seconds))
-        return bool(done)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
+        self._waiting.add(waiter)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+            self._waiting.discard(waiter)
 
 
 @dataclass
