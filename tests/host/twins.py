@@ -15,7 +15,7 @@ from loommux_host.observing import Place
 from loommux_host.process import Process, StartFailed
 from loommux_host.registry import Registry
 from loommux_host.service import Service
-from loommux_host.sessions import Caller, OneKernel, Sessions
+from loommux_host.sessions import Caller, LeaseHooks, OneKernel, Sessions
 from loommux_kernel.protocol import LaunchFile, Origin, OriginKind, State
 
 ME = Caller("me", "claude-11111111")
@@ -115,12 +115,18 @@ class Server:
     time: list[float]
 
 
-def server(directory: Path, codes: Mapping[str, Code] | None = None, **bodies: bool) -> Server:
+def server(
+    directory: Path,
+    codes: Mapping[str, Code] | None = None,
+    *,
+    structured: bool = False,
+    leases: LeaseHooks | None = None,
+) -> Server:
     launching = Launching(directory, dict(codes or {}))
     registry = Registry(lambda id, name: launching)
     kernel = registry.open("report-cleanup", private=True).kernel
     time = [1000.0]
-    sessions = Sessions(registry, OneKernel(registry, kernel), clock=lambda: time[0])
+    sessions = Sessions(registry, OneKernel(registry, kernel), leases, clock=lambda: time[0])
     place = Place("/work", "launch_cwd", "/usr/bin/python3")
-    service = Service(registry, sessions, Bodies(lambda text: len(text) < 20_000, **bodies), place)
+    service = Service(registry, sessions, Bodies(lambda text: len(text) < 20_000, structured), place)
     return Server(launching, registry, kernel, sessions, service, time)
