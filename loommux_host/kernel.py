@@ -80,10 +80,11 @@ class Ran:
 
 @dataclass(frozen=True)
 class Busy:
-    """Nothing was run; `view` is what runs, None when even that is not known yet."""
+    """Nothing was run. `view` is what runs, or ran first; `sent` a cell on its way that has no view yet."""
 
     life: Life
     view: View | None
+    sent: Sent | None = None
 
 
 @dataclass(frozen=True)
@@ -223,9 +224,15 @@ class Kernel:
 
     # -- running and waiting -------------------------------------------------------
 
-    async def run(self, source: str, origin: Origin, patience: Patience) -> Ran | Busy | NotTaken:
-        """Submit one cell and wait for its first result. Cancelling changes nothing in the kernel."""
+    async def run(
+        self, source: str, origin: Origin, patience: Patience, admit: Callable[[], None] = lambda: None
+    ) -> Ran | Busy | NotTaken:
+        """Submit one cell and wait for its first result. Cancelling changes nothing in the kernel.
+
+        `admit` is asked when the process is known in which the cell would run, and may raise.
+        """
         life = await self.ready()
+        admit()
         if life.busy:
             return await self._busy(life)
         began = asyncio.get_running_loop().time()
@@ -241,7 +248,7 @@ class Kernel:
         if sent.view is not None:
             return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
         if sent.overtaken:
-            return Busy(life, life.mirror.running or life.mirror.recent)
+            return Busy(life, life.mirror.running or life.mirror.newest)
         withdrawn = sent.lost
         if not sent.lost:
             await life.withdraw(sent)
@@ -253,11 +260,10 @@ class Kernel:
     async def _busy(self, life: Life) -> Busy:
         """What runs; a cell that is just being sent gets a moment to have a number."""
         pending = life.pending
-        if pending is not None:
-            await self.follow(life, lambda: pending.decided, Patience(NAMING_SECONDS, NAMING_SECONDS))
-            if pending.view is not None:
-                return Busy(life, pending.view)
-        return Busy(life, life.mirror.running or (life.mirror.recent if pending and pending.decided else None))
+        if pending is None:
+            return Busy(life, life.mirror.running)
+        await self.follow(life, lambda: pending.decided, Patience(NAMING_SECONDS, NAMING_SECONDS))
+        return Busy(life, pending.view or life.mirror.running, pending)
 
     async def follow(self, life: Life, over: Callable[[], bool], patience: Patience) -> str | None:
         """Wait until `over`; else ``silence``, ``timeout`` or ``shutdown`` says what ended the waiting."""

@@ -93,6 +93,8 @@ class MemoryChannel:
     async def execute(
         self, source: str, submission: Submission, *, store_history: bool = True, silent: bool = False
     ) -> Reply:
+        if self._closed.is_set():
+            raise ChannelClosed
         reply = asyncio.ensure_future(self._submitted(source, submission))
         self._tasks.add(reply)
         reply.add_done_callback(self._tasks.discard)

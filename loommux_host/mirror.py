@@ -118,6 +118,11 @@ class Mirror:
         """The most recent execution that can be named; startup files and silent cells have no number."""
         return next((v for v in reversed(self._views.values()) if v.number is not None), None)
 
+    @property
+    def newest(self) -> View | None:
+        """The last that started, whatever it is."""
+        return next(self.latest(), None)
+
     def latest(self) -> Iterator[View]:
         """What is held, newest first."""
         return reversed(self._views.values())

@@ -14,7 +14,6 @@ from loommux_host import acting, observing, words
 from loommux_host.bodies import Bodies
 from loommux_host.envelope import Shown
 from loommux_host.kernel import Busy, Kernel, KernelClosed, KernelStartFailed, NotTaken, Ran
-from loommux_host.mirror import View
 from loommux_host.reading import RecordsGone
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry, TooManyKernels
@@ -102,10 +101,12 @@ class Service:
             return now() - began, running.last_line if running else ""
 
         async with reporting(progress, describe):
-            outcome = await kernel.run(source, caller.origin(), patience)
+            outcome = await kernel.run(
+                source, caller.origin(), patience, lambda: self._refuse_after_death(caller, kernel)
+            )
         match outcome:
-            case Busy(_, view):
-                raise Refused(_busy(caller, kernel, view))
+            case Busy():
+                raise Refused(_busy(caller, kernel, outcome))
             case NotTaken():
                 raise Refused(_not_taken(kernel, outcome))
             case Ran():
@@ -329,12 +330,16 @@ def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:
             return words.refuse("server_stopping")
 
 
-def _busy(caller: Caller, kernel: Kernel, view: View | None) -> Refusal:
-    if view is None:  # it has not even a number yet
-        return words.busy(None, kernel.name, 0.0, caller.origin(), True)
-    mine = view.origin.client == caller.id
-    end = view.completed_at or now()
-    return words.busy(view.number, kernel.name, end - view.submitted_at, view.origin, mine)
+def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
+    view = busy.view
+    if view is not None:
+        seconds = (view.completed_at or now()) - view.submitted_at
+        return words.busy(view.number, kernel.name, seconds, view.origin, view.origin.client == caller.id)
+    submission = busy.sent.submission if busy.sent else None
+    if submission is None:
+        return words.kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0, "Nothing was run.")
+    mine = submission.origin.client == caller.id
+    return words.busy(None, kernel.name, now() - submission.submitted_at, submission.origin, mine)
 
 
 def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:

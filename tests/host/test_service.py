@@ -481,6 +481,18 @@ async def test_a_death_is_told_once_to_each_session_and_its_first_cell_is_not_ru
     of(CellAnswer, await at.service.run_cell(OTHER, "say"))
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_cell_sent_in_the_moment_of_a_death_is_never_run_in_the_new_process(at: Server, turns: int) -> None:
+    of(CellAnswer, await at.service.run_cell(ME, "say"))
+    at.launching.process.die(code=4)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert refused(await at.service.run_cell(ME, "say"))[0] == "kernel_died"
+    answer = of(CellAnswer, await at.service.run_cell(ME, "say"))
+    assert answer.execution is not None
+    assert (answer.execution.process, answer.execution.number) == (2, 1)
+
+
 async def test_a_death_in_the_middle_of_a_cell_is_its_result_and_needs_no_telling(at: Server, script: Script) -> None:
     call = asyncio.ensure_future(at.service.run_cell(ME, "hold"))
     await script.running.wait()
