@@ -167,8 +167,11 @@ class SpawnedByInit:
 
     async def _end_without_init(self) -> None:
         """Init and guard are gone without a word: the system has ended the kernel, we end the rest."""
+        if self._guard is not None:
+            await asyncio.to_thread(self._await_guard, self._guard)
         # When the end has been told already, the next process may carry the same mark.
         mark = self._mark if self.ending is None else None
+        self._forget()
         ended, code = await asyncio.to_thread(end_orphans, mark, self.pid, frozenset(self.guards))
         if self._exit is None and code is not None:
             self._exit = (code, 0, time.time())
@@ -213,7 +216,7 @@ class SpawnedByInit:
                 await self._settled.wait()
             self._tell("leave")
         await asyncio.to_thread(self._await_guard, self._guard)
-        self.guards.difference_update({self._guard.pid, self.init_pid})
+        self._forget()
         if self._writer is not None:
             self._writer.close()
         for task in (self._enforcer, self._listener):
@@ -239,6 +242,9 @@ class SpawnedByInit:
                 if pid is not None:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
+
+    def _forget(self) -> None:
+        self.guards.difference_update({self._guard and self._guard.pid, self.init_pid})
 
     @staticmethod
     def _await_guard(guard: subprocess.Popen[bytes]) -> None:

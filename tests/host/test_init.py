@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -226,6 +227,16 @@ def test_a_guard_that_is_stopped_does_not_stay(guarded: Callable[..., Guarded]) 
     kernel.let_go()
     until(lambda: gone(kernel.kernel) and all(map(gone, kernel.started())))
     kernel.guard.wait(15)
+
+
+def test_the_end_of_the_thread_that_started_a_kernel_changes_nothing(guarded: Callable[..., Guarded]) -> None:
+    with ThreadPoolExecutor(1) as one_thread:
+        kernel = one_thread.submit(guarded, "ready", "sleep").result()
+    kernel.until_ready()
+    kernel.tell("signal 0")
+    kernel.tell(f"signal {int(signal.SIGTERM)}")
+    assert kernel.said("exit")[1] == str(-signal.SIGTERM)
+    kernel.said("ended")
 
 
 def test_the_files_of_a_living_owner_are_its_own(guarded: Callable[..., Guarded]) -> None:

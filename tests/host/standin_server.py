@@ -1,0 +1,61 @@
+"""Stands in for a server: starts stand-in kernels with the real launcher, then waits to be killed.
+
+``python standin_server.py {"kernels": [[ACT...]...], "subreaper": bool, "clean": bool}``
+prints one JSON line per kernel that is ready, one per death, and ``{"cleaned": true}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from loommux_host.files import KernelFiles, create_server_directory
+from loommux_host.launch import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
+
+STANDIN = Path(__file__).with_name("standin_kernel.py")
+
+
+class Settings:
+    kernel_python = Path(sys.executable)
+    records_budget_bytes = 1 << 30
+
+
+def say(**facts: object) -> None:
+    os.write(1, json.dumps(facts).encode() + b"\n")
+
+
+async def serve(job: dict[str, object], acts: list[list[str]]) -> None:
+    if job.get("subreaper"):
+        become_subreaper()
+    if job.get("clean"):
+        await asyncio.to_thread(clean_up_after_dead_servers)
+        say(cleaned=True)
+    server = create_server_directory()
+    deaths = [asyncio.create_task(run(KernelFiles(server, f"{i:08x}-id", f"k {i}"), a)) for i, a in enumerate(acts)]
+    await asyncio.gather(*deaths)
+    await asyncio.Event().wait()
+
+
+async def run(files: KernelFiles, acts: list[str]) -> None:
+    def command(launch: Path) -> list[str]:
+        return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
+
+    process: KernelProcess = await Launcher(Settings(), command=command).start(files, "k", 1, Path("/tmp"), "session")
+    pids = files.directory / "1" / "pids"
+    say(
+        kernel=process.pid,
+        init=process.init_pid,
+        directory=str(files.directory),
+        connection=str(files.connection_file),
+        started=[int(line) for line in pids.read_text().split()] if pids.exists() else [],
+    )
+    say(died=asdict(await process.wait()))
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    asyncio.run(serve(given, given["kernels"]))

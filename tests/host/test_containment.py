@@ -1,0 +1,242 @@
+"""Whoever is killed, nothing stays: no process of ours, none that a kernel started, no file.
+
+The contract gives five seconds; a machine that runs much else beside these tests gets more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
+SERVER = Path(__file__).with_name("standin_server.py")
+EVERYTHING = ["child=3", "daemon=3", "ready", "sleep"]
+SECONDS = 15
+
+
+def gone(pid: int) -> bool:
+    """Dead; whoever is to take note of it may not have done so."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def until(true: Callable[[], object], what: str) -> float:
+    """Wait for something outside this process that no event tells; how long it took."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < SECONDS, f"not in time: {what}"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+class Server:
+    """A stand-in server process, and what its kernels are."""
+
+    def __init__(self, temporary: Path, *kernels: list[str], before: tuple[str, ...] = (), **job: bool) -> None:
+        self.temporary = temporary
+        self.process = subprocess.Popen(
+            [*before, sys.executable, str(SERVER), json.dumps({"kernels": kernels, **job})],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"TMPDIR": str(temporary)},
+            start_new_session=True,
+        )
+        self.kernels: list[dict[str, Any]] = []
+        while len(self.kernels) < len(kernels):
+            said = self.said()
+            if "kernel" in said:
+                self.kernels.append(said | {"guard": psutil.Process(said["init"]).ppid()})
+
+    @property
+    def pid(self) -> int:
+        return psutil.Process(self.kernels[0]["guard"]).ppid()
+
+    def said(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the server said nothing"
+        return json.loads(line)
+
+    def processes(self) -> list[int]:
+        return [p for k in self.kernels for p in (k["kernel"], k["init"], k["guard"], *k["started"])]
+
+    def no_process_left(self) -> bool:
+        return all(map(gone, self.processes()))
+
+    def no_file_left(self) -> bool:
+        connections = [Path(k["connection"]) for k in self.kernels]
+        return not list(self.temporary.iterdir()) and not any(c.exists() for c in connections)
+
+    def expect_nothing(self) -> None:
+        until(self.no_process_left, f"the end of {[p for p in self.processes() if not gone(p)]}")
+        until(self.no_file_left, f"the end of {list(self.temporary.rglob('*'))}")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    import shutil
+    import tempfile
+
+    path = Path(tempfile.mkdtemp(prefix="lm-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def start(temporary: Path, private_jupyter: Path) -> Iterator[Callable[..., Server]]:
+    made: list[Server] = []
+
+    def make(*kernels: list[str], **options: Any) -> Server:
+        made.append(Server(temporary, *(kernels or [EVERYTHING]), **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+    for server in made:
+        server.expect_nothing()
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_server_leaves_nothing(start: Callable[..., Server]) -> None:
+    server = start()
+    assert len(server.kernels[0]["started"]) == 6
+    kill(server.pid)
+    server.expect_nothing()
+
+
+def test_a_server_with_two_kernels_leaves_nothing_of_either(start: Callable[..., Server]) -> None:
+    server = start(EVERYTHING, EVERYTHING)
+    kill(server.pid)
+    server.expect_nothing()
+
+
+@pytest.mark.parametrize("whom", ["init", "guard"])
+def test_a_killed_init_is_a_death_that_the_server_is_told(start: Callable[..., Server], whom: str) -> None:
+    server = start()
+    kill(server.kernels[0][whom])
+    died = server.said()["died"]
+    assert (died["signal"], died["ended_processes"]) == ("SIGKILL", 6)
+    assert server.no_process_left() or gone(server.kernels[0]["kernel"])
+    assert not gone(server.pid)
+
+
+@pytest.mark.parametrize("whom", ["init", "guard"])
+def test_server_and_init_killed_at_once_leave_nothing(start: Callable[..., Server], whom: str) -> None:
+    server = start()
+    kill(server.pid, server.kernels[0][whom])
+    server.expect_nothing()
+
+
+def test_init_and_guard_killed_at_once_leave_nothing_to_a_server_that_is_a_subreaper(
+    start: Callable[..., Server],
+) -> None:
+    server = start(subreaper=True)
+    kill(server.kernels[0]["init"], server.kernels[0]["guard"])
+    died = server.said()["died"]
+    assert (died["signal"], died["ended_processes"]) == ("SIGKILL", 6)
+    assert server.no_process_left()
+    assert not psutil.Process(server.process.pid).children(), "not even a zombie"
+    server.process.kill()
+    start(["ready", "sleep"], clean=True)  # nobody was there to remove the files
+
+
+def test_what_all_three_leave_the_next_server_finds(start: Callable[..., Server], temporary: Path) -> None:
+    server = start(["child=3", "ready", "sleep"])
+    kernel = server.kernels[0]
+    kill(server.pid, kernel["guard"], kernel["init"])
+    until(lambda: gone(kernel["kernel"]), "the kernel's own end")
+    following = start(["ready", "sleep"], clean=True)
+    assert all(map(gone, kernel["started"]))
+    assert not Path(kernel["connection"]).exists() or kernel["connection"] == following.kernels[0]["connection"]
+    assert len(list(temporary.glob("loommux-*/*"))) == 1, "the following server's"
+    kill(following.pid)
+    following.expect_nothing()
+
+
+def test_a_stopped_server_keeps_its_kernels_until_it_is_killed(start: Callable[..., Server]) -> None:
+    server = start()
+    os.kill(server.pid, signal.SIGSTOP)
+    kernel = psutil.Process(server.kernels[0]["kernel"])
+    assert kernel.is_running()
+    kill(server.pid)
+    server.expect_nothing()
+
+
+def test_a_stopped_init_does_not_save_anything_from_the_servers_end(start: Callable[..., Server]) -> None:
+    server = start()
+    os.kill(server.kernels[0]["init"], signal.SIGSTOP)
+    kill(server.pid)
+    server.expect_nothing()
+
+
+def test_a_stopped_guard_does_not_save_anything_from_the_servers_end(start: Callable[..., Server]) -> None:
+    server = start()
+    os.kill(server.kernels[0]["guard"], signal.SIGSTOP)
+    kill(server.pid)
+    server.expect_nothing()
+
+
+def test_the_files_of_a_kernel_without_a_process_go_with_the_server(start: Callable[..., Server]) -> None:
+    server = start(["ready", "leave=4"])
+    assert server.said()["died"]["code"] == 4
+    assert Path(server.kernels[0]["connection"]).exists()
+    kill(server.pid)
+    server.expect_nothing()
+
+
+SUBREAPER = "import ctypes,subprocess,sys;ctypes.CDLL(None).prctl(36,1,0,0,0);sys.exit(subprocess.call(sys.argv[1:]))"
+VANISHING = "import subprocess,sys;subprocess.Popen(sys.argv[1:])"
+
+
+def test_another_subreaper_above_changes_nothing(start: Callable[..., Server]) -> None:
+    server = start(before=(sys.executable, "-c", SUBREAPER))
+    kill(server.pid)
+    server.expect_nothing()
+
+
+def test_a_launcher_that_vanishes_takes_nothing_with_it(start: Callable[..., Server]) -> None:
+    server = start(before=(sys.executable, "-c", VANISHING))
+    assert server.process.wait(SECONDS) == 0
+    pid = server.pid
+    assert psutil.Process(server.kernels[0]["kernel"]).is_running()
+    assert not any(map(gone, server.kernels[0]["started"]))
+    kill(pid)
+    server.expect_nothing()
+
+
+def test_what_forks_all_the_time_ends_with_a_killed_server(start: Callable[..., Server]) -> None:
+    server = start(["comet=2", "storm=1", "daemon", "ready", "sleep"])
+    guard = psutil.Process(server.kernels[0]["guard"])
+    kill(server.pid)
+    server.expect_nothing()
+    assert not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE
+    assert not [p for p in psutil.process_iter() if str(SERVER.with_name("standin_kernel.py")) in command(p)]
+
+
+def command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
