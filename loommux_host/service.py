@@ -14,6 +14,7 @@ from loommux_host import acting, observing, words
 from loommux_host.bodies import Bodies
 from loommux_host.envelope import Shown
 from loommux_host.kernel import Busy, Kernel, KernelClosed, KernelStartFailed, NotTaken, Ran
+from loommux_host.mirror import View
 from loommux_host.reading import RecordsGone
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry, TooManyKernels
@@ -60,7 +61,7 @@ class Service:
         async def run(binding: Binding) -> Answer:
             self._refuse_after_death(caller, binding.kernel)
             _refuse_forwarding(header, binding.kernel)
-            return await self._run(caller, binding.kernel, source, header, progress)
+            return await self._run(caller, binding, source, header, progress)
 
         return await self._use(caller, kernel, run, header, runs=True)
 
@@ -83,13 +84,14 @@ class Service:
             if watch is not None:
                 raise Refused(words.invalid_argument("watch", watch, "the name of a pending watch; there are none"))
             chosen = await choose(binding.kernel, execution, process)
-            return await self._wait(binding.kernel, chosen, patience, progress)
+            return await self._wait(binding, chosen, patience, progress)
 
         return await self._use(caller, kernel, run)
 
     async def _run(
-        self, caller: Caller, kernel: Kernel, source: str, header: Header | None, progress: Progress | None
+        self, caller: Caller, binding: Binding, source: str, header: Header | None, progress: Progress | None
     ) -> Answer:
+        kernel = binding.kernel
         patience = Patience(
             (header and header.wait) or DEFAULT_SECONDS,
             (header and header.silence) or DEFAULT_SECONDS,
@@ -98,7 +100,7 @@ class Service:
 
         def describe() -> tuple[float, str]:
             running = kernel.life.mirror.running if kernel.life else None
-            return now() - began, running.last_line if running else ""
+            return now() - began, _last_line(running, binding)
 
         async with reporting(progress, describe):
             outcome = await kernel.run(
@@ -120,13 +122,15 @@ class Service:
         await self._bodies.fill(answer, chosen, body=reply.body if reply else None, displays=ran.view.displays)
         return answer
 
-    async def _wait(self, kernel: Kernel, chosen: Chosen, patience: Patience, progress: Progress | None) -> CellAnswer:
-        view, ended_by = chosen.view, None
+    async def _wait(
+        self, binding: Binding, chosen: Chosen, patience: Patience, progress: Progress | None
+    ) -> CellAnswer:
+        kernel, view, ended_by = binding.kernel, chosen.view, None
         if view is not None and view.running:
             target = view
 
             def describe() -> tuple[float, str]:
-                return now() - target.submitted_at, target.last_line
+                return now() - target.submitted_at, _last_line(target, binding)
 
             async with reporting(progress, describe):
                 ended_by = await kernel.follow(chosen.life, lambda: not target.running, patience)
@@ -354,6 +358,12 @@ def _refuse_forwarding(header: Header | None, kernel: Kernel) -> None:
     if other is not None and other not in (kernel.name, kernel.id):
         reason = f"--kernel {other}: this version has no child kernels"
         raise Refused(words.refuse("invalid_cell_header", reason=reason))
+
+
+def _last_line(running: View | None, binding: Binding) -> str:
+    """The last line of a progress message; with it the kernel's name as long as the caller may not know it."""
+    line = running.last_line if running else ""
+    return f"{line} · Kernel: {binding.line}" if binding.line else line
 
 
 def _wants_full_output(source: str) -> bool:
