@@ -27,7 +27,7 @@ BLOCK_BYTES = 256
 #: A line of text about a display, as a block of its own.
 LINE_BYTES = 512
 #: Less than this is no image worth its place: fewer are shown instead.
-LEAST_SHARE = 4_096
+LEAST_SHARE = 16_384
 #: Lines about displays that cannot be shown; more are counted with those left out.
 PROBLEMS = 40
 #: Base64 characters of an image that is looked at.
@@ -88,7 +88,7 @@ def pieces(displays: Sequence[DisplayRecord], execution: int | None, budget: int
         except Unshowable as error:
             done.append(Piece(record.ordinal, record.line, f"[display {record.ordinal}: {error}]"))
     budget -= LINE_BYTES * (len(done) + len(found) + 1)
-    room = max(0, budget // LEAST_SHARE)
+    room = _room(found, budget)
     left_out += [one.record.ordinal for one in found[room:]]
     done += _fit(found[:room], execution, budget)
     done.sort(key=lambda piece: piece.ordinal)
@@ -170,9 +170,7 @@ def _detail(record: DisplayRecord, label: str) -> str:
             if detail in DETAILS:
                 return str(detail)
             named = one_line(repr(detail), 60)
-            raise Unshowable(
-                f"{one_line(label, 60)}, not shown: its detail is {named}; low, high or original is possible"
-            )
+            raise Unshowable(f"{one_line(label, 60)}, not shown: its detail is {named}, not low, high or original")
     return DEFAULT_DETAIL
 
 
@@ -181,13 +179,28 @@ def _fit(found: Sequence[_Found], execution: int | None, budget: int) -> list[Pi
     done: list[Piece] = []
     originals = [one for one in found if one.detail == ORIGINAL]
     others = [one for one in found if one.detail != ORIGINAL]
-    budget -= (BLOCK_BYTES + LEAST_SHARE) * len(others)
+    reserved = sum(map(_least, others))
+    budget -= reserved
     for one in originals:
         piece = _piece(one, execution, budget - BLOCK_BYTES)
         budget -= len(piece.image.data) + BLOCK_BYTES if piece.image else 0
         done.append(piece)
-    level = _level([one.picture.cost for one in others], budget + LEAST_SHARE * len(others))
+    level = _level([one.picture.cost for one in others], budget + reserved - BLOCK_BYTES * len(others))
     return done + [_piece(one, execution, level) for one in others]
+
+
+def _room(found: Sequence[_Found], budget: int) -> int:
+    """How many of the first can have at least a share worth their place."""
+    for count, one in enumerate(found):
+        budget -= _least(one)
+        if budget < 0:
+            return count
+    return len(found)
+
+
+def _least(one: _Found) -> int:
+    """What an image needs at least; an original is kept or refused, and keeps none from the others."""
+    return 0 if one.detail == ORIGINAL else min(one.picture.cost, LEAST_SHARE) + BLOCK_BYTES
 
 
 def _level(costs: Sequence[int], budget: int) -> int:
@@ -226,7 +239,7 @@ def _kept(picture: Picture, share: int) -> Picture:
 
 
 def _left_out(ordinals: Sequence[int], room: int) -> str:
-    why = f"a result holds {IMAGES}" if room >= IMAGES else "for lack of room"
+    why = f"a result holds {IMAGES}" if room >= IMAGES else "no room for them here"
     return f"[images left out ({why}): {_named(ordinals)}; show them in a cell of their own]"
 
 
