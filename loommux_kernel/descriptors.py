@@ -98,6 +98,11 @@ class DescriptorFile:
         if text:
             recorder.take_in(serial, self.stream, text, self.path, self._taken)
 
+    def hand_over(self, serial: int, heir: int, recorder: Taker) -> None:
+        """What comes from here on belongs to another execution; the finisher must know it too."""
+        self.rest(serial, recorder)
+        recorder.take_in(heir, self.stream, "", self.path, self._taken)
+
     def written_by_none(self) -> bool:
         """Whether no process has the file open for writing. Where that cannot be known: whether there is no child.
 
@@ -179,7 +184,7 @@ class Descriptors:
                 self.shared = False
                 return
             for file in self.current:
-                self._queue.put(partial(file.rest, file.serial))
+                self._queue.put(partial(file.hand_over, file.serial, serial))
                 file.serial = serial
             self.restore()
 
@@ -212,9 +217,11 @@ class Descriptors:
             self._queue.put(take, size=upto - file.marked)
             file.marked = upto
 
-    def grew(self) -> bool:
-        """Whether the current pair has grown; `streams` has this inlined."""
-        return any(file.size() != file.marked for file in self.current)
+    def at_line_start(self) -> bool:
+        """Whether what the current pair got since its last marks ends with a newline."""
+        with self._queue.lock:
+            grown = [(file, size) for file in self.current if (size := file.size()) > file.marked]
+            return all(_read_at(file.fd, 1, size - 1) == b"\n" for file, size in grown)
 
     # -- on the IOPub thread ---------------------------------------------------
 

@@ -181,9 +181,14 @@ class Output:
         """A caller knows of that execution's end."""
         self._say(lambda recorder: recorder.writer and recorder.writer.mark_told(serial))
 
-    def text(self, serial: int, stream: Stream, text: str) -> None:
-        """Put text that did not come through a stream."""
-        self._queue.text(serial, stream, text)
+    def text_for_record(self, text: str) -> None:
+        """Record text as printed that a client has been shown in another way."""
+        serial = current_execution.get(self._queue.latest)
+        self._say(lambda recorder: recorder.writer and recorder.writer.text(serial, Stream.STDOUT, text))
+
+    def at_line_start(self) -> bool:
+        """Whether what was written to fd 1 and 2 since the last look at them ends a line."""
+        return self._descriptors.at_line_start()
 
     def traceback(self, serial: int, text: str, shown: str | None, notice: str) -> None:
         """Record the traceback of work that failed after its cell ended, and tell of it."""

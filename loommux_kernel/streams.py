@@ -57,6 +57,8 @@ class OrderedStream(io.TextIOBase):
         self._flushed_at = 0.0
         self._closed = False
         self._child = False
+        #: Closed, or in a forked child.
+        self._special = False
         self._held: list[str] = []
         self.buffer = ByteSide(self)
 
@@ -64,29 +66,20 @@ class OrderedStream(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Put text; returns its length. Waits only while the record store falls behind."""
-        if type(text) is not str:
-            if not isinstance(text, str):
-                raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-            text = str.__str__(text)
-        if self._closed:
-            raise ValueError("I/O operation on closed file.")
-        if self._child:
-            return self._write_in_child(text)
-        if not text:
-            return 0
+        if self._special or type(text) is not str:
+            return self._write_special(text)
         queue = self._queue
         serial = current_execution.get(None)
         if serial is None:
             serial = queue.latest
-        stream = self._stream
+        cost = len(text) + WRITE_COST
         with queue.lock:
             out, err = self._descriptors.current
             if _lseek(out.fd, 0, _END) != out.marked or _lseek(err.fd, 0, _END) != err.marked:
                 self._descriptors.mark()
             run = queue.tail
-            if run is None or run.serial != serial or run.stream is not stream or run.size > RUN_BYTES:
-                run = queue.new_run(serial, stream)
-            cost = len(text) + WRITE_COST
+            if run is None or run.serial != serial or run.stream is not self._stream or run.size > RUN_BYTES:
+                run = queue.new_run(serial, self._stream)
             run.texts.append(text)
             run.size += cost
             queue.pending += cost
@@ -95,6 +88,15 @@ class OrderedStream(io.TextIOBase):
         if queue.pending > PENDING_BYTES:
             queue.wait_for_room()
         return len(text)
+
+    def _write_special(self, text: str) -> int:
+        """The seldom cases of a write."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if self._closed:
+            raise ValueError("I/O operation on closed file.")
+        text = str.__str__(text)
+        return self._write_in_child(text) if self._child else self.write(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
         for line in lines:
@@ -117,12 +119,13 @@ class OrderedStream(io.TextIOBase):
     def reopen(self) -> None:
         """Undo a cell's `close`."""
         self._closed = False
+        self._special = self._child
 
     # -- in a forked child -------------------------------------------------------------
 
     def become_child(self) -> None:
         """From here on this process is a forked child: its text goes to fd 1 or 2."""
-        self._child = True
+        self._child = self._special = True
         self._held = []
 
     def _write_in_child(self, text: str) -> int:
@@ -167,7 +170,7 @@ class OrderedStream(io.TextIOBase):
         """Refuse further writes of this cell; the next cell finds the stream open again."""
         if not self._closed:
             self.flush()
-            self._closed = True
+            self._closed = self._special = True
 
     def reconfigure(self, **options: Any) -> None:
         """Accepted and without effect: the stream is UTF-8, takes everything and keeps it as written."""

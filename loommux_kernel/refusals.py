@@ -1,0 +1,115 @@
+"""What a cell of the server cannot have, refused at once with a reason and a way out.
+
+Owns the texts and the places where they are raised: input and passwords, debuggers,
+`exit`, an event loop inside the running one. A foreign client's cells keep what
+their client can answer. `shell` and the kernel use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import StdinNotImplementedError
+
+if TYPE_CHECKING:
+    from ipykernel.ipkernel import IPythonKernel as Base
+else:
+    Base = object
+
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (compared with code objects' names, which are strings)
+
+NO_INPUT = (
+    "{what} cannot be answered: this cell has no stdin, and nobody sees its prompt. "
+    "Put the value into the code, or read it from a file or an environment variable."
+)
+NO_DEBUGGER = (
+    "{what} cannot stop here: this cell has no stdin, so nobody could type a debugger's commands. "
+    "Print what you want to see, or look at the variables in the next cell; after an error, "
+    "sys.last_exc or sys.last_value has the exception with its frames."
+)
+NO_EXIT = "this ended the cell, not the kernel: its variables are still there. To replace the process, use `restart`."
+NO_SECOND_LOOP = (
+    "asyncio.run() cannot be used in a cell: its event loop is running already. Write `await {what}` instead."
+)
+
+
+class ServerStdin(Base):
+    """Kernel mixin: `input` and `getpass` fail at once where no client answers."""
+
+    def raw_input(self, prompt: str = "") -> str:
+        if not self._allow_stdin:
+            raise StdinNotImplementedError(NO_INPUT.format(what="input()"))
+        return super().raw_input(prompt)
+
+    def getpass(self, prompt: str = "", *args: Any, **options: Any) -> str:
+        if not self._allow_stdin:
+            raise StdinNotImplementedError(NO_INPUT.format(what="getpass()"))
+        return super().getpass(prompt, *args, **options)
+
+
+def refuse_debuggers(allowed: Callable[[], bool]) -> None:
+    """Let debuggers start only while `allowed`; those with a stdin of their own always may."""
+    import pdb  # imported where it is needed: 8 ms
+
+    def breakpoint_hook(*args: Any, **options: Any) -> Any:
+        if not allowed():
+            raise StdinNotImplementedError(NO_DEBUGGER.format(what="breakpoint()"))
+        return sys.__breakpointhook__(*args, **options)
+
+    def check(debugger: Any) -> None:
+        if not allowed() and getattr(debugger, "stdin", None) is sys.stdin:
+            raise StdinNotImplementedError(NO_DEBUGGER.format(what="pdb"))
+
+    set_trace, interaction = pdb.Pdb.set_trace, pdb.Pdb.interaction
+
+    @wraps(set_trace)
+    def checked_set_trace(self: Any, frame: Any = None, **options: Any) -> Any:
+        check(self)
+        return set_trace(self, frame or sys._getframe(1), **options)
+
+    @wraps(interaction)
+    def checked_interaction(self: Any, *args: Any, **options: Any) -> Any:
+        check(self)
+        return interaction(self, *args, **options)
+
+    sys.breakpointhook = breakpoint_hook
+    pdb.Pdb.set_trace = checked_set_trace  # type: ignore[method-assign]
+    pdb.Pdb.interaction = checked_interaction  # type: ignore[method-assign]
+
+
+def refuse_second_loop() -> None:
+    """Make `asyncio.run` in a cell one short error that says what to write."""
+    run = asyncio.run
+
+    @wraps(run)
+    def checked(main: Any, **options: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return run(main, **options)
+        name = getattr(main, "__qualname__", "main")
+        if asyncio.iscoroutine(main):
+            main.close()  # it will never be awaited; a warning would only repeat that
+        raise RuntimeError(NO_SECOND_LOOP.format(what=f"{name}()"))
+
+    asyncio.run = asyncio.runners.run = checked
+
+
+def without_refusal_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback up to the user's own last frame, when it ends in this package."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    while len(frames) > 1 and frames[-1].tb_frame.f_code.co_filename.startswith(_HERE):
+        frames.pop()
+    shortened: TracebackType | None = None
+    for frame in reversed(frames):
+        shortened = TracebackType(shortened, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return shortened
