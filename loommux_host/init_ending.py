@@ -4,16 +4,14 @@ Owns the end routine of the init and of its guard. Knows nothing of why somethin
 Standard library only, and little of it; `pathlib` and `shutil` would double the time
 that a kernel waits for its init.
 """
-# ruff: noqa: PTH106, PTH112, PTH114, PTH120, PTH208
+# ruff: noqa: PTH106, PTH108, PTH112, PTH114, PTH120, PTH208
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable
 
+from loommux_host.init_system import LINUX, signal
 from loommux_host.init_watch import Watch
 
 #: The routine takes milliseconds; what has not gone by then cannot be ended by us.
@@ -22,7 +20,6 @@ END_SECONDS = 3.0
 STOP_SECONDS = 1.0
 #: Between two rounds of killing when no death is reported meanwhile.
 ROUND_SECONDS = 0.02
-LINUX = sys.platform == "linux"
 
 
 class Ending:
@@ -177,8 +174,10 @@ def remove(path: str) -> None:
 
 
 def _remove_one(path: str) -> None:
-    act: Callable[[str], None] = os.rmdir if os.path.isdir(path) and not os.path.islink(path) else os.unlink
     try:
-        act(path)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
     except OSError:
         return

@@ -22,21 +22,17 @@ Imported by `init` alone, in the processes that `spawn` starts.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 import time
-from contextlib import suppress
 
 from loommux_host.init_ending import Ending, remove_files
+from loommux_host.init_system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
 from loommux_host.init_watch import OWNER, Watch, open_owner
 
 #: A guard whose init does not finish (it is stopped, say) ends everything itself.
 TAKEOVER_SECONDS = 3.5
-LINUX = sys.platform == "linux"
 IGNORED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU")
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
 
 class Job:
@@ -131,8 +127,10 @@ def finish(job: Job, watch: Watch) -> None:
 
 def report(line: str) -> None:
     """Tell the owner, if there still is one."""
-    with suppress(OSError):
+    try:
         os.write(OWNER, line.encode() + b"\n")
+    except OSError:
+        return
 
 
 def report_exit(watch: Watch) -> None:
@@ -194,8 +192,3 @@ def become_subreaper() -> None:
     if LINUX:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         prctl(PR_SET_NAME, b"loommux-init")
-
-
-def prctl(option: int, value: int | bytes) -> None:
-    if ctypes.CDLL(None).prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(f"prctl({option}) failed")

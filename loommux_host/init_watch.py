@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import sys
 import time
+
+from loommux_host.init_system import LINUX, signal
 
 #: Descriptor of the socket towards the owner.
 OWNER = 0
 #: How long a socket that closed waits for proof that the owner is dead, not merely gone.
 OWNER_DEATH_SECONDS = 1.0
 #: `ru_maxrss` counts kilobytes on Linux, bytes on macOS.
-RSS_UNIT = 1024 if sys.platform == "linux" else 1
+RSS_UNIT = 1024 if LINUX else 1
 
 
 class Watch:

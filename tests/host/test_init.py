@@ -123,6 +123,16 @@ def guarded(tmp_path: Path) -> Iterator[Callable[..., Guarded]]:
     assert not left, f"processes left: {left}"
 
 
+def test_its_start_waits_for_no_slow_import() -> None:
+    slow = ["enum", "re", "typing", "functools", "collections", "contextlib", "ctypes", "signal", "json", "pathlib"]
+    code = (
+        f"import sys; sys.path.append({str(INIT.parent.parent)!r}); import loommux_host.init_roles as r;"
+        f"r.become_subreaper(); print([m for m in {slow} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 @pytest.mark.parametrize(
     ("act", "code"), [("leave=4", 4), ("leave=0", 0), ("kill=9", -9), ("kill=11", -11), ("kill=6", -6)]
 )

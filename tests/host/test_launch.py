@@ -559,7 +559,8 @@ async def test_jupyter_client_can_manage_a_plain_kernel_through_an_init(
     client = manager.client()
     client.start_channels()
     await client.wait_for_ready(timeout=60)
-    reply = await client.get_shell_msg(timeout=60) if client.execute("1") else {}
+    client.execute("1")
+    reply = await client.get_shell_msg(timeout=60)
     assert reply["content"]["status"] == "ok"
     assert await manager.is_alive()
     client.stop_channels()
