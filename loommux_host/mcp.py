@@ -61,11 +61,8 @@ def _result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
     return {**result, "resultType": "complete"} if modern else result
 
 
-def _progress(context: Context) -> Progress | None:
-    """How the client of a request is told of progress; None when it did not ask to be."""
-    token = (context.meta or {}).get("progressToken")
-    if token is None:
-        return None
+def _progress(context: Context) -> Progress:
+    """How the client of a request is told of progress; the SDK drops what a client did not ask for."""
 
     async def tell(elapsed: float, last_line: str) -> None:
         await context.session.report_progress(round(elapsed, 3), None, progress_message(elapsed, last_line))
