@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from loommux_host.version import VERSION
+
 from .settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
 
 __all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load", "parse", "parser"]
@@ -53,15 +55,6 @@ class Config(Settings):
     startup_dir: Path | None = None
 
 
-class _Version(argparse.Action):
-    """Prints the version. It is looked up only when asked for: the lookup costs 50 ms at every start."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        parser.exit(message=f"loommux {version('loommux')}\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """The flags of the server, as contract 2 lists them."""
     made = argparse.ArgumentParser(
@@ -70,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         " Not a sandbox: cells run with the full rights of this account.",
         allow_abbrev=False,
     )
-    made.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    made.add_argument("--version", action="version", version=f"loommux {VERSION}")
     made.add_argument("--server", action="store_true", help="MCP over Streamable HTTP instead of stdio")
     made.add_argument("--host", help=f"with --server: address to bind (default {DEFAULT_HOST})")
     made.add_argument("--port", type=int, help=f"with --server: port, 0 for a free one (default {DEFAULT_PORT})")
