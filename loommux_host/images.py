@@ -69,14 +69,14 @@ class _Found:
 
 
 def pieces(displays: Sequence[DisplayRecord], execution: int | None, budget: int) -> list[Piece]:
-    """The images of `displays` in order, in at most `budget` bytes of JSON, and a line for each that is not shown.
+    """The images of `displays` in the order of their text, in at most `budget` bytes of JSON, and a line for each that is not shown.
 
     Images that are left out are named in the last piece.
     """
     done: list[Piece] = []
     found: list[_Found] = []
     left_out: list[int] = []
-    for record in displays:
+    for record in sorted(displays, key=lambda record: (record.line, record.ordinal)):
         labels = _labels(record)
         if not labels:
             continue
@@ -91,7 +91,7 @@ def pieces(displays: Sequence[DisplayRecord], execution: int | None, budget: int
     room = _room(found, budget)
     left_out += [one.record.ordinal for one in found[room:]]
     done += _fit(found[:room], execution, budget)
-    done.sort(key=lambda piece: piece.ordinal)
+    done.sort(key=lambda piece: (piece.line, piece.ordinal))
     if left_out:
         last = max((record.line for record in displays), default=0)
         done.append(Piece(max(left_out), last, _left_out(sorted(left_out), room)))

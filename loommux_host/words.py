@@ -128,7 +128,7 @@ REFUSALS: dict[str, Word] = {
     "not_yours": Word(
         "the running cell was sent by someone else who is still there",
         "{cell} of {kernel} was sent by {sender}, still there; it has run for {elapsed}. Nothing was interrupted."
-        " {deliberate} interrupts it all the same; {sender} is then told.",
+        " {deliberate}",
     ),
     "kernel_died": Word(
         "the process ended since the last result; the cell was not run",
@@ -153,6 +153,20 @@ REFUSALS: dict[str, Word] = {
     "server_stopping": Word("the server is shutting down", "the server is shutting down. Nothing was done."),
 }
 
+#: Why a server does not start: one line on stderr, ``<word>: <what to change>``, and exit code 2.
+STARTS: dict[str, Word] = {
+    "config_not_found": Word("the directory given with --config does not exist", ""),
+    "config_not_directory": Word("what was given with --config is no directory", ""),
+    "config_untrusted": Word("others own the configuration directory or a file in it, or may write it", ""),
+    "config_load_failed": Word("config.py cannot be read, or raised an exception", ""),
+    "config_unknown_setting": Word("config.py defines a name that is no setting", ""),
+    "config_invalid_setting": Word("a setting has a value that is not allowed", ""),
+    "workspace_config_load_failed": Word("resolve_workspace raised an exception", ""),
+    "workspace_config_invalid_return": Word("resolve_workspace returned no path", ""),
+    "workspace_not_found": Word("the workspace does not exist", ""),
+    "workspace_not_directory": Word("the workspace is no directory", ""),
+}
+
 
 def refuse(status: str, **pieces: object) -> Refusal:
     """The refusal of that word; `pieces` fill its template."""
@@ -175,9 +189,13 @@ def busy(number: int | None, kernel: str, elapsed: float, origin: Origin, mine: 
 
 def not_yours(number: int | None, kernel: str, elapsed: float, origin: Origin) -> Refusal:
     """The running cell's owner, who is still there, is not the caller."""
+    owner = sender(origin)
+    deliberate = f"{_interrupt(number)} interrupts it all the same; {owner} is then told."
+    if number is None:
+        deliberate = "It has no number to name it by: wait() for its end; restart() always works."
     return refuse(
-        "not_yours", cell=cell(number), kernel=one_line(kernel), elapsed=duration(elapsed),
-        sender=sender(origin), deliberate=_interrupt(number),
+        "not_yours", cell=cell(number), kernel=one_line(kernel), elapsed=duration(elapsed), sender=owner,
+        deliberate=deliberate,
     )  # fmt: skip
 
 
