@@ -114,6 +114,16 @@ class LongRow:
         for index in range(len(self._parts) - 1):
             self._parts[index] = None
 
+    def held(self) -> int:
+        """Characters in memory that are not stored."""
+        return sum(len(self._parts[index] or "") for index in self.dirty)
+
+    def shed(self) -> None:
+        """Give up the parts that are not stored, but for the last."""
+        self.dirty &= {len(self._parts) - 1}
+        for index in range(len(self._parts) - 1):
+            self._parts[index] = None
+
     def text(self) -> str:
         return "".join(self.part(i) for i in range(len(self._parts)))
 

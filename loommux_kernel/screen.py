@@ -186,11 +186,20 @@ class Screen:
         self._blocks[key] = (before, self.settled_lines + self._y)
         return self.settled_lines + self._y
 
-    def _replace_block(self, key: int, lines: list[str]) -> bool:
+    def holds_block(self, key: int) -> bool:
+        """Whether all of that block is still on the screen."""
         before, end = self._blocks.get(key, (-1, -1))
-        first, stop = before - self.settled_lines, end - self.settled_lines
-        if first < 0 or stop > len(self._rows):
+        return self.settled_lines <= before and end - self.settled_lines <= len(self._rows)
+
+    def block_end(self, key: int) -> int:
+        """How many lines there are up to the end of a block that was just put or replaced."""
+        return self._blocks[key][1]
+
+    def _replace_block(self, key: int, lines: list[str]) -> bool:
+        if not self.holds_block(key):
             return False
+        before, end = self._blocks[key]
+        first, stop = before - self.settled_lines, end - self.settled_lines
         self._discard(self._rows[first:stop])
         self._rows[first:stop] = [self._row(line) for line in lines]
         self._drawn[first:stop] = [False] * len(lines)

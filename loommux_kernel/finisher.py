@@ -1,0 +1,60 @@
+"""Completes the record store of a process that died.
+
+Owns what a death leaves undone: what child processes and C code wrote to the
+descriptor files and nobody took in, and executions that never ended. Runs in
+the host after the process is gone, through the same terminals and the same
+writer that the process had.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+from pathlib import Path
+
+from loommux_kernel.protocol import State, Stream
+from loommux_kernel.recordreader import RecordReader
+from loommux_kernel.recordstore import CODES
+from loommux_kernel.recordwriter import RecordWriter
+
+#: Bytes of a descriptor file that are taken in at once.
+PIECE = 1 << 20
+
+
+def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
+    """Take in the rest of the descriptor files and mark running executions as killed at `ended_at`.
+
+    Does nothing when there is no store, and nothing more when it is called again.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        reader = RecordReader(path)
+        try:
+            descriptors = _descriptors(reader)
+            running = [serial for (serial,) in reader._query("SELECT serial FROM executions WHERE state = 'running'")]
+        finally:
+            reader.close()
+        writer = RecordWriter.open(path, budget_bytes, lambda text: None)
+        for serial, stream, file, taken in descriptors:
+            _take_in(writer, serial, stream, file, taken)
+        for serial in running:
+            writer.end(serial, State.KILLED, ended_at, None, None)
+        writer.close()
+
+
+def _descriptors(reader: RecordReader) -> list[tuple[int, Stream, Path, int]]:
+    streams = {code: stream for stream, code in CODES.items()}
+    found = reader._query("SELECT serial, stream, path, taken FROM descriptors ORDER BY serial, stream, path")
+    return [(serial, streams[code], Path(path), taken) for serial, code, path, taken in found]
+
+
+def _take_in(writer: RecordWriter, serial: int, stream: Stream, file: Path, taken: int) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as rest:
+        rest.seek(taken)
+        while piece := rest.read(PIECE):
+            taken += len(piece)
+            writer.text(serial, stream, decoder.decode(piece))
+            writer.descriptor(serial, stream, file, taken - len(decoder.getstate()[0]))
+            writer.commit()
+        writer.text(serial, stream, decoder.decode(b"", final=True))
+        writer.descriptor(serial, stream, file, taken)

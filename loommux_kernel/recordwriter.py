@@ -1,0 +1,374 @@
+"""The one writer of a record store; lives on the kernel's IOPub thread.
+
+Owns when what was said reaches the disk: `commit` writes everything since the
+last one as one transaction. Knows no ipykernel and no queue: `recorder` calls it
+in the order in which things are to stand. The finisher uses it for a process
+that died.
+
+No method raises because of the disk. While it cannot be written, what is to be
+written waits in memory (`WAITING_BYTES`, oldest output goes first, and the records
+say so) and every commit tries again. In a forked child nothing does anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loommux_kernel.budget import Budget
+from loommux_kernel.controls import visible
+from loommux_kernel.execution import Execution, load
+from loommux_kernel.protocol import REPLY_BODY_BYTES, Counts, Origin, State, Stream
+from loommux_kernel.recordstore import CODES, Kind, Row, Store
+from loommux_kernel.transcript import Transcript
+
+#: Characters of text that are gathered before they go through the terminals.
+GATHERED = 1 << 20
+#: Characters that wait for a commit before one is made in between.
+TRANSACTION = 4 << 20
+#: Bytes kept in memory while the store cannot be written.
+WAITING_BYTES = 16 << 20
+#: Executions kept in memory: those that ended and are stored, and those that cannot be stored.
+KEPT_STORED = 32
+KEPT_WAITING = 512
+#: Seconds between attempts while the store cannot be written.
+RETRY = 0.25
+LAST_LINE_CHARACTERS = 200
+#: Display ids whose displays can be updated.
+DISPLAY_IDS = 4096
+LOST = "some output was lost because the record store could not be written"
+
+
+class RecordWriter:
+    """See the module. Times are seconds since the epoch."""
+
+    def __init__(self, path: Path, budget_bytes: int, on_trouble: Callable[[str], None]) -> None:
+        self._path = path
+        self._on_trouble = on_trouble
+        self._told: set[str] = set()
+        self._pid = os.getpid()
+        self._store: Store | None = None
+        self._retry_at = 0.0
+        self._budget = Budget(budget_bytes)
+        self._executions: OrderedDict[int, Execution] = OrderedDict()
+        self._dirty: dict[int, Execution] = {}
+        self._loose: list[Row] = []
+        self._descriptors: dict[str, Row] = {}
+        self._queue: list[tuple[int, Stream, str]] = []
+        self._queued = 0
+        #: Display id -> (serial, ordinal) of the displays that show it.
+        self._shown: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()
+
+    @classmethod
+    def open(cls, path: Path, budget_bytes: int, on_trouble: Callable[[str], None]) -> RecordWriter:
+        """A writer to the store at `path`. `on_trouble` is told once when records will not be complete."""
+        writer = cls(path, budget_bytes, on_trouble)
+        writer._connect()
+        return writer
+
+    # -- executions ------------------------------------------------------------
+
+    def begin(
+        self, serial: int, number: int | None, origin: Origin, source: str, submitted_at: float, started_at: float
+    ) -> None:
+        """An execution starts."""
+        if self._is_ours():
+            transcript = self._transcript(serial)
+            self._dirty[serial] = Execution(transcript, number, origin, visible(source), submitted_at, started_at)
+            self._adopt(self._dirty[serial])
+
+    def end(self, serial: int, state: State, completed_at: float, ename: str | None, evalue: str | None) -> None:
+        """An execution has ended; what arrives for it now is late."""
+        if self._is_ours():
+            self._change(serial).end(state, completed_at, _visible(ename), _visible(evalue))
+            self._budget.finished(serial, told=False)
+
+    def mark_told(self, serial: int) -> None:
+        """Somebody was told of that execution's end: its output may go when space runs out."""
+        if self._is_ours():
+            self._change(serial).told = True
+            self._budget.finished(serial, told=True)
+
+    # -- output ----------------------------------------------------------------
+
+    def text(self, serial: int, stream: Stream, text: str) -> None:
+        """Text as it was written to a stream."""
+        if text and self._is_ours():
+            self._queue.append((serial, stream, text))
+            self._queued += len(text)
+            if self._queued >= GATHERED:
+                self._feed()
+
+    def traceback(self, serial: int, text: str) -> None:
+        if self._is_ours():
+            self._change(serial).receive().traceback(text)
+
+    def display(
+        self,
+        serial: int,
+        *,
+        kind: str,
+        number: int | None,
+        bundle: dict[str, Any],
+        metadata: dict[str, Any],
+        display_id: str | None,
+    ) -> int:
+        """A display (`kind` ``display``) or a result (``result``); its ordinal, from 1."""
+        if not self._is_ours():
+            return 0
+        ordinal = self._change(serial).receive().display(kind, number, bundle, metadata, display_id)
+        if display_id is not None:
+            self._shown.setdefault(display_id, []).append((serial, ordinal))
+            self._shown.move_to_end(display_id)
+            while len(self._shown) > DISPLAY_IDS:
+                self._shown.popitem(last=False)
+        return ordinal
+
+    def update_display(self, serial: int, display_id: str, bundle: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Every display with that id shows something else.
+
+        One whose text has left the screen is shown anew: at the end of its
+        execution if that is `serial`, which updates it, else as a display of `serial`.
+        """
+        if not self._is_ours():
+            return
+        kept: list[tuple[int, int]] = []
+        for owner, ordinal in self._shown.get(display_id, ()):
+            execution = self._change(owner)
+            if owner == serial or execution.transcript.holds(ordinal):
+                execution.receive().update(ordinal, bundle, metadata, display_id)
+                kept.append((owner, ordinal))
+            else:
+                execution.transcript.forget(ordinal)
+        self._shown[display_id] = kept
+        if not kept:
+            self.display(
+                serial, kind="display", number=None, bundle=bundle, metadata=metadata, display_id=display_id
+            )
+
+    def clear(self, serial: int, wait: bool) -> None:
+        """`clear_output`; with `wait` it happens before the next output."""
+        if self._is_ours():
+            self._change(serial).receive().clear(wait)
+
+    # -- beside the output -------------------------------------------------------
+
+    def notice(self, serial: int | None, label: str, text: str, at: float) -> None:
+        if self._is_ours():
+            self._loose.append((Kind.NOTICE, serial, visible(label), visible(text), at))
+
+    def descriptor(self, serial: int, stream: Stream, path: Path, offset: int) -> None:
+        """The file behind a descriptor was taken in up to `offset` bytes; what follows is `serial`'s.
+
+        Bytes of a character that is not complete yet are not taken in.
+        """
+        if self._is_ours():
+            self._descriptors[str(path)] = (Kind.DESCRIPTOR, os.fsdecode(path), serial, CODES[stream], offset)
+
+    # -- what there is -----------------------------------------------------------
+
+    def counts(self, serial: int, stream: Stream = Stream.COMBINED) -> Counts:
+        """The size of a stream, with all that was said so far."""
+        return self._look(serial).transcript.counts(stream) if self._is_ours() else Counts()
+
+    def late_lines(self, serial: int) -> int:
+        """How many lines arrived after the execution's end."""
+        return self._look(serial).late_lines() if self._is_ours() else 0
+
+    def last_line(self, serial: int) -> str:
+        """The last line that is not blank, at most 200 characters of it."""
+        return self._look(serial).transcript.last_line(LAST_LINE_CHARACTERS) if self._is_ours() else ""
+
+    def body(self, serial: int) -> str | None:
+        """The combined text if it is small enough to travel with a reply."""
+        return self._look(serial).transcript.text(REPLY_BODY_BYTES) if self._is_ours() else None
+
+    # -- to the disk -------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Write everything since the last commit as one transaction."""
+        if self._is_ours():
+            self._feed()
+            self._write()
+
+    def close(self) -> None:
+        """Commit, and let go of the store."""
+        if not self._is_ours():
+            return
+        self._retry_at = 0.0
+        self.commit()
+        if self._store is not None:
+            try:
+                self._store.close()
+            except sqlite3.Error as error:
+                self._trouble(error)
+        self._store = None
+
+    @property
+    def waiting(self) -> bool:
+        """Something could not be written yet: commit again soon."""
+        return bool(self._dirty or self._loose or self._descriptors)
+
+    # -- inside ------------------------------------------------------------------
+
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._pid
+
+    def _change(self, serial: int) -> Execution:
+        """An execution to which something happens now, after all text that was said before."""
+        self._feed()
+        execution = self._dirty[serial] = self._execution(serial)
+        return execution
+
+    def _look(self, serial: int) -> Execution:
+        self._feed()
+        return self._execution(serial)
+
+    def _execution(self, serial: int) -> Execution:
+        execution = self._executions.get(serial)
+        if execution is None:
+            execution = self._load(serial) or Execution.unknown(self._transcript(serial), time.time())
+            self._adopt(execution)
+        return execution
+
+    def _load(self, serial: int) -> Execution | None:
+        try:
+            return load(self._store, self._transcript(serial)) if self._store else None
+        except sqlite3.Error as error:
+            self._trouble(error)
+            return None
+
+    def _transcript(self, serial: int) -> Transcript:
+        return Transcript(serial, lambda stream, row, part: self._part(serial, stream, row, part), self._write_amid)
+
+    def _adopt(self, execution: Execution) -> None:
+        self._executions[execution.serial] = execution
+        for serial in list(self._executions)[: max(0, len(self._executions) - KEPT_STORED)]:
+            if serial not in self._dirty and self._executions[serial].ended:
+                del self._executions[serial]
+
+    def _part(self, serial: int, stream: Stream, row: int, part: int) -> str | None:
+        return self._store.part(serial, CODES[stream], row, part) if self._store else None
+
+    def _feed(self) -> None:
+        """The gathered texts go through the terminals."""
+        if not self._queue:
+            return
+        queue, self._queue, self._queued = self._queue, [], 0
+        runs: dict[int, list[tuple[Stream, str]]] = {}
+        for serial, stream, text in queue:
+            runs.setdefault(serial, []).append((stream, text))
+        for serial, own in runs.items():
+            execution = self._dirty[serial] = self._execution(serial)
+            transcript = execution.receive()
+            if sum(len(text) for _, text in own) < 2 * GATHERED:
+                transcript.write(own)
+                continue
+            for stream, text in own:
+                for at in range(0, len(text), GATHERED):
+                    transcript.write([(stream, text[at : at + GATHERED])])
+                    if transcript.unsaved() >= TRANSACTION:
+                        self._write_amid()
+
+    def _write_amid(self) -> None:
+        """Write, though more is about to happen to what is written."""
+        dirty = dict(self._dirty)
+        self._write()
+        self._dirty.update(dirty)
+
+    def _write(self) -> None:
+        rows = [*self._loose, *self._descriptors.values()]
+        at = time.time()
+        for execution in self._dirty.values():
+            rows += execution.rows(at)
+        if not rows:
+            return
+        if time.monotonic() < self._retry_at or not self._connect():
+            self._bound()
+            return
+        assert self._store is not None
+        try:
+            self._store.apply(rows)
+        except sqlite3.Error as error:
+            self._trouble(error)
+            self._bound()
+            return
+        changed = list(self._dirty.values())
+        for execution in changed:
+            execution.saved()
+        self._dirty.clear()
+        self._loose.clear()
+        self._descriptors.clear()
+        for execution in changed:
+            self._keep_within_budget(execution)
+
+    def _keep_within_budget(self, execution: Execution) -> None:
+        self._budget.grew(execution.serial, execution.transcript.size())
+        if not self._budget.over(execution.serial):
+            return
+        assert self._store is not None
+        try:
+            for relief in self._budget.relief(self._store, execution.serial):
+                thinner = self._execution(relief.serial)
+                thinner.dropped = relief.dropped
+                self._store.apply([*relief.rows, thinner.facts()])
+                if relief.untold:
+                    self._tell("untold", f"Records are incomplete: {relief.dropped}.")
+        except sqlite3.Error as error:
+            self._trouble(error)
+
+    # -- trouble -----------------------------------------------------------------
+
+    def _connect(self) -> bool:
+        if self._store is not None:
+            return True
+        try:
+            self._store = Store.create(self._path)
+        except (sqlite3.Error, OSError) as error:
+            self._trouble(error)
+        return self._store is not None
+
+    def _trouble(self, error: Exception) -> None:
+        """The store cannot be written: begin anew with it later."""
+        self._retry_at = time.monotonic() + RETRY
+        if self._store is not None:
+            try:
+                self._store.close()
+            except sqlite3.Error:
+                self._store.forget()
+            self._store = None
+        self._tell(
+            "disk",
+            f"Records are incomplete: the record store cannot be written ({error})."
+            " The kernel goes on and keeps recent output in memory.",
+        )
+
+    def _tell(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._on_trouble(text)
+
+    def _bound(self) -> None:
+        """Give up the oldest output that waits when it is too much."""
+        waiting = {serial: e.transcript.unsaved() for serial, e in self._dirty.items()}
+        total = sum(waiting.values())
+        for serial, size in waiting.items():
+            if total <= WAITING_BYTES:
+                break
+            self._dirty[serial].transcript.shed()
+            self._dirty[serial].dropped = LOST
+            total -= size
+        for serial in list(self._dirty)[: max(0, len(self._dirty) - KEPT_WAITING)]:
+            if self._dirty[serial].ended:
+                del self._dirty[serial]
+                self._executions.pop(serial, None)
+        del self._loose[: max(0, len(self._loose) - KEPT_WAITING)]
+
+
+def _visible(text: str | None) -> str | None:
+    return None if text is None else visible(text)
