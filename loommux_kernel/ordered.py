@@ -75,8 +75,6 @@ class OrderedQueue:
         self.latest = 0
         #: True when nothing will drain without being roused.
         self.asleep = True
-        #: True while taken items are not committed yet.
-        self.draining = False
         self.rouse: Callable[[], None] = _nothing
         #: As `rouse`, and now.
         self.hurry: Callable[[], None] = _nothing
@@ -116,7 +114,6 @@ class OrderedQueue:
         taken: list[Run | Step] = []
         size = 0
         with self.lock:
-            self.draining = bool(self.items)
             while self.items and size < budget:
                 item = self.items.popleft()
                 size += item.size
@@ -130,7 +127,7 @@ class OrderedQueue:
         with self.lock:
             self.pending -= size
             self.drains += 1
-            self.stalled = self.draining = False
+            self.stalled = False
         if self.pending <= PENDING_BYTES:
             self._room.set()
 

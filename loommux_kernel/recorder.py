@@ -35,9 +35,14 @@ from loommux_kernel.records import RecordWriter
 
 #: Bytes of one drain, and so of one transaction.
 DRAIN_BYTES = 4 << 20
-#: Seconds from the first text after a pause to its drain, and between drains while output flows.
+#: Seconds from the first text after a pause to its drain.
 FIRST_DELAY = 0.01
-INTERVAL = 0.025
+#: Seconds between drains while little is said, and while much is: more than `MUCH` bytes in one.
+INTERVAL = 0.015
+LONG_INTERVAL = 0.04
+#: Seconds from an execution's start to the first event that tells of its output.
+FIRST_EVENT_DELAY = 0.03
+MUCH = 1 << 18
 #: Executions whose request and number are remembered for output that arrives after their end.
 REMEMBERED = 1000
 
@@ -116,7 +121,10 @@ class Recorder:
         """Begin to drain; called once, on the IOPub thread."""
         self._loop = loop
         self._queue.drainer = threading.get_ident()
-        self.writer = self._open_writer(self.trouble)
+        try:
+            self.writer = self._open_writer(self.trouble)
+        except Exception as error:  # cells run without records rather than not at all
+            self.trouble(f"there are no records: {type(error).__name__}: {error}")
         self._queue.rouse = self.rouse
         self._queue.hurry = self.hurry
         self._tick()
@@ -138,18 +146,18 @@ class Recorder:
         if self._queue.items:
             self._arm(0.0)
         elif drained:
-            self._arm(INTERVAL)
+            self._arm(INTERVAL if drained < MUCH else LONG_INTERVAL)
         else:
             with self._queue.lock:
                 self._queue.asleep = not self._queue.items
             if not self._queue.asleep:
                 self._arm(0.0)
 
-    def drain(self) -> bool:
-        """One transaction's worth; whether there was anything."""
+    def drain(self) -> int:
+        """One transaction's worth; about how many bytes, 0 when there was nothing."""
         items = self._queue.take(DRAIN_BYTES)
         if not items:
-            return False
+            return 0
         held = 0
         for item in items:
             try:
@@ -166,7 +174,7 @@ class Recorder:
         self._commit()
         self._queue.done(held)
         self._leave()
-        return True
+        return held + 1
 
     def _run(self, run: Run) -> None:
         if run.size <= 2 * RUN_BYTES:
@@ -199,7 +207,9 @@ class Recorder:
     # -- what steps may do -----------------------------------------------------------
 
     def know(self, serial: int, known: Known) -> None:
-        """Remember an execution that begins."""
+        """Remember an execution that begins. A short one ends before its output is told of."""
+        assert self._loop is not None
+        known.told_at = self._loop.time() - OUTPUT_EVENT_INTERVAL + FIRST_EVENT_DELAY
         self._known[serial] = known
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)

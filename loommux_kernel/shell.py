@@ -123,12 +123,7 @@ class Shell(ZMQInteractiveShell):
         if issubclass(etype, SyntaxError | UsageError) or hasattr(value, "_render_traceback_"):
             super().showtraceback(exc_tuple, filename, tb_offset, exception_only, running_compiled_code)
             return
-        if exception_only:
-            lines = ["An exception has occurred, use %tb to see the full traceback.\n"]
-            lines += [f"{safe_text(etype.__name__)}: {message_of(value)}"]
-        else:
-            lines = self._rendered(etype, value, trace, tb_offset)
-        self._showtraceback(etype, value, lines)
+        self._showtraceback(etype, value, self._rendered(etype, value, trace, tb_offset))
         if self.call_pdb and not exception_only:
             try:
                 self.debugger(force=True)

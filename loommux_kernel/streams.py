@@ -103,12 +103,14 @@ class OrderedStream(io.TextIOBase):
             self.write(line)
 
     def flush(self) -> None:
-        """Bring the text into the record; waits for it unless the last flush was just now."""
+        """Bring the text into the record; waits for it unless the last flush was just now.
+
+        ipykernel flushes to keep text and messages in order, which the queue does anyway.
+        """
         if self._child:
             self._write_held()
             return
-        self.buffer.flush()
-        if self._closed or not (self._queue.items or self._queue.draining):
+        if not self._queue.pending or self._closed or _caller_is_ipykernel():
             return
         at = time.monotonic()
         if at - self._flushed_at < FLUSH_INTERVAL:
@@ -190,6 +192,10 @@ class OrderedStream(io.TextIOBase):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} name={self.name!r} mode='w' encoding='utf-8'>"
+
+
+def _caller_is_ipykernel() -> bool:
+    return sys._getframe(2).f_globals.get("__name__", "").startswith("ipykernel.")
 
 
 class ByteSide(io.RawIOBase):
