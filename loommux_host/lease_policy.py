@@ -28,6 +28,10 @@ class Scope(StrEnum):
     NAMED = "named"
 
 
+#: The shortest window that can be told from none, in seconds.
+LEAST_WINDOW = 1e-3
+
+
 class InvalidPolicy(ValueError):
     """A policy with values that cannot work; the message names the setting and what is allowed."""
 
@@ -38,22 +42,25 @@ class UnknownGeneration(LookupError):
 
 @dataclass(frozen=True)
 class Policy:
-    """One generation of the lease settings of ``config.py`` (contract 9.5)."""
+    """One generation of the lease settings of ``config.py`` (contract 9.5), which has their defaults."""
 
-    generation: int = 1
-    lease_mode: Mode = Mode.ACTIVITY
-    private_activity_timeout_seconds: float = 4800.0
-    named_activity_timeout_seconds: float = 86400.0
-    heartbeat_interval_seconds: float = 15.0
-    heartbeat_timeout_seconds: float = 60.0
-    connection_grace_seconds: float = 60.0
-    orphan_grace_seconds: float = 30.0
+    generation: int
+    lease_mode: Mode
+    private_activity_timeout_seconds: float
+    named_activity_timeout_seconds: float
+    heartbeat_interval_seconds: float
+    heartbeat_timeout_seconds: float
+    connection_grace_seconds: float
+    orphan_grace_seconds: float
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name.endswith("_seconds") and not _is_duration(value):
-                raise InvalidPolicy(f"{field.name} must be a positive, finite number of seconds, not {value!r}")
+            if not field.name.endswith("_seconds"):
+                continue
+            least = 0.0 if field.name.endswith("_grace_seconds") else LEAST_WINDOW
+            if not _is_number(value) or value < least:
+                raise InvalidPolicy(f"{field.name} must be a number of seconds of at least {least:g}, not {value!r}")
         if self.lease_mode not in set(Mode):
             raise InvalidPolicy(f"lease_mode must be one of {', '.join(Mode)}, not {self.lease_mode!r}")
         if self.heartbeat_timeout_seconds <= self.heartbeat_interval_seconds:
@@ -62,6 +69,11 @@ class Policy:
                 f"({self.heartbeat_interval_seconds:g}), not {self.heartbeat_timeout_seconds:g}"
             )
         object.__setattr__(self, "lease_mode", Mode(self.lease_mode))
+
+    @classmethod
+    def of(cls, settings: object) -> Policy:
+        """The first generation, from an object that has the settings as attributes."""
+        return cls(generation=1, **{name: getattr(settings, name) for name in SETTINGS})
 
     def window(self, scope: Scope) -> float:
         """How long a kernel of that scope outlives the last sign of an activity lease."""
@@ -113,5 +125,5 @@ class Policies:
         return self._generations[generation - 1]
 
 
-def _is_duration(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from loommux_host.lease_decisions import (
@@ -17,21 +19,12 @@ from loommux_host.lease_decisions import (
 )
 from loommux_host.lease_policy import InvalidPolicy, Mode, Policies, Policy, Scope, UnknownGeneration
 from loommux_host.leases import EVERY_CALLER, Leases
+from loommux_host.settings import Settings
 
-ACTIVITY = Policy(private_activity_timeout_seconds=80, named_activity_timeout_seconds=1440, orphan_grace_seconds=30)
-HEARTBEAT = Policy(
-    lease_mode=Mode.HEARTBEAT,
-    private_activity_timeout_seconds=80,
-    named_activity_timeout_seconds=1440,
-    heartbeat_interval_seconds=15,
-    heartbeat_timeout_seconds=60,
-)
-CONNECTION = Policy(
-    lease_mode=Mode.CONNECTION,
-    private_activity_timeout_seconds=80,
-    named_activity_timeout_seconds=1440,
-    connection_grace_seconds=60,
-)
+DEFAULT = Policy.of(Settings())
+ACTIVITY = replace(DEFAULT, private_activity_timeout_seconds=80, named_activity_timeout_seconds=1440)
+HEARTBEAT = replace(ACTIVITY, lease_mode=Mode.HEARTBEAT)
+CONNECTION = replace(ACTIVITY, lease_mode=Mode.CONNECTION)
 
 
 def opened(policy: Policy, scope: Scope = Scope.PRIVATE, caller: str = "a") -> Leases:
@@ -405,10 +398,10 @@ def test_the_cell_of_a_disconnected_client_is_found_again_by_its_session() -> No
 
 
 def test_alert_lines_say_what_happened_and_what_keeps_the_kernel() -> None:
-    line = alert_line(Standing.UNBOUND, Policy(), Scope.PRIVATE)
+    line = alert_line(Standing.UNBOUND, DEFAULT, Scope.PRIVATE)
     assert line.startswith("Lease alert (unbound): ")
     assert "80 minutes" in line
-    assert "24 hours" in alert_line(Standing.STREAM_LOST, Policy(), Scope.NAMED)
+    assert "24 hours" in alert_line(Standing.STREAM_LOST, DEFAULT, Scope.NAMED)
 
 
 # -- presence, adoption ---------------------------------------------------------------
@@ -451,7 +444,7 @@ def test_what_happens_to_a_kernel_that_has_ended_is_ignored() -> None:
 
 
 def test_a_change_makes_a_new_generation_and_leaves_the_old_one_alone() -> None:
-    policies = Policies(Policy())
+    policies = Policies(DEFAULT)
     first = policies.current
     second = policies.change({"lease_mode": "heartbeat", "heartbeat_timeout_seconds": 90})
     assert (first.generation, first.lease_mode) == (1, Mode.ACTIVITY)
@@ -461,21 +454,22 @@ def test_a_change_makes_a_new_generation_and_leaves_the_old_one_alone() -> None:
 
 
 def test_a_change_that_changes_nothing_makes_no_generation() -> None:
-    policies = Policies(Policy())
+    policies = Policies(DEFAULT)
     assert policies.change({"orphan_grace_seconds": 30}).generation == 1
 
 
 @pytest.mark.parametrize("generation", [0, 2, -1])
 def test_an_unknown_generation_is_an_error(generation: int) -> None:
     with pytest.raises(UnknownGeneration, match=str(generation)):
-        Policies(Policy()).pinned(generation)
+        Policies(DEFAULT).pinned(generation)
 
 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
         ({"lease_mode": "forever"}, "lease_mode"),
-        ({"orphan_grace_seconds": 0}, "orphan_grace_seconds"),
+        ({"orphan_grace_seconds": -1}, "orphan_grace_seconds"),
+        ({"private_activity_timeout_seconds": 0}, "private_activity_timeout_seconds"),
         ({"orphan_grace_seconds": float("inf")}, "orphan_grace_seconds"),
         ({"orphan_grace_seconds": "30"}, "orphan_grace_seconds"),
         ({"connection_grace_seconds": True}, "connection_grace_seconds"),
@@ -485,7 +479,7 @@ def test_an_unknown_generation_is_an_error(generation: int) -> None:
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_by_name(settings: dict[str, object], named: str) -> None:
-    policies = Policies(Policy())
+    policies = Policies(DEFAULT)
     with pytest.raises(InvalidPolicy, match=named):
         policies.change(settings)
     assert policies.current.generation == 1

@@ -22,11 +22,12 @@ from loommux_host.lease_decisions import (
 from loommux_host.lease_policy import Mode, Policy, Scope
 from loommux_host.leases import EVERY_CALLER, Leases
 
-CALLERS = st.sampled_from(["a", "b", "c"])
-KERNELS = st.sampled_from(["k1", "k2", "k3"])
+CALLERS = st.sampled_from(["a", "b"])
+KERNELS = st.sampled_from(["k1", "k2"])
 PRIVATE, NAMED, ORPHAN = 30.0, 100.0, 7.0
 POLICIES = st.builds(
     Policy,
+    generation=st.just(1),
     lease_mode=st.sampled_from(list(Mode)),
     private_activity_timeout_seconds=st.just(PRIVATE),
     named_activity_timeout_seconds=st.just(NAMED),
@@ -49,6 +50,8 @@ class Facts:
     last_call: dict[str, float] = field(default_factory=dict)
     let_go_at: float = -1.0
     orphaned_at: float | None = None
+    #: Callers that went away on their own → their cells that ran then.
+    left: dict[str, set[int]] = field(default_factory=dict)
 
     def runs_cell_of(self, caller: str) -> bool:
         return any(owner in (caller, EVERY_CALLER) for owner in self.running.values())
@@ -68,7 +71,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @initialize(policy=POLICIES)
     def first_kernel(self, policy: Policy) -> None:
-        self.call("a", "k1", policy, Scope.PRIVATE, True)
+        self.call("a", "k1", policy, Scope.PRIVATE, True, True)
 
     @rule(
         caller=CALLERS,
@@ -76,8 +79,9 @@ class LeaseMachine(RuleBasedStateMachine):
         policy=POLICIES,
         scope=st.sampled_from(list(Scope)),
         stream_expected=st.booleans(),
+        finish=st.sampled_from([True, True, True, False]),
     )
-    def call(self, caller: str, kernel: str, policy: Policy, scope: Scope, stream_expected: bool) -> None:
+    def call(self, caller: str, kernel: str, policy: Policy, scope: Scope, stream_expected: bool, finish: bool) -> None:
         if kernel not in self.kernels:
             self.kernels[kernel] = Facts(scope)
             self.leases.kernel_opened(kernel, scope, policy, self.now)
@@ -87,10 +91,15 @@ class LeaseMachine(RuleBasedStateMachine):
         if new:
             facts.policies[caller] = policy
         facts.last_call[caller] = self.now
+        facts.orphaned_at = None
+        facts.left.pop(caller, None)
         self.open_calls.append((caller, kernel))
         self.obey(decided)
         assert self.leases.holds(caller, kernel)
         assert self.leases.present(caller, self.now)
+        if finish:
+            self.open_calls.remove((caller, kernel))
+            self.obey(self.leases.call_ended(caller, kernel, self.now))
 
     @precondition(lambda self: self.open_calls)
     @rule(data=st.data(), answered=st.booleans())
@@ -118,7 +127,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.streams[caller] -= 1
         self.leases.stream_closed(caller, self.now)
 
-    @rule(kernel=KERNELS, owner=st.sampled_from(["a", "b", "c", EVERY_CALLER, None]))
+    @rule(kernel=KERNELS, owner=st.sampled_from(["a", "b", EVERY_CALLER, None]))
     def start_cell(self, kernel: str, owner: str | None) -> None:
         if kernel in self.kernels:
             self.cells += 1
@@ -134,6 +143,7 @@ class LeaseMachine(RuleBasedStateMachine):
         del facts.running[cell]
         if untold:
             facts.untold[cell] = self.now + NAMED
+            facts.orphaned_at = None
         self.obey(self.leases.cell_ended(kernel, cell, self.now, untold=untold))
 
     @precondition(lambda self: any(f.untold for f in self.kernels.values()))
@@ -149,6 +159,7 @@ class LeaseMachine(RuleBasedStateMachine):
         if kernel not in self.kernels:
             return
         self.kernels[kernel].let_go_at = self.now
+        self.kernels[kernel].left.pop(caller, None)
         decided = self.leases.let_go(caller, kernel, self.now)
         self.obey(decided)
         assert not self.leases.holds(caller, kernel)
@@ -195,6 +206,10 @@ class LeaseMachine(RuleBasedStateMachine):
                 case KernelOrphaned():
                     assert facts.running
                     assert not self.held(decision.kernel)
+                    assert facts.orphaned_at is None
+                    for caller, cells in facts.left.items():
+                        over = self.now >= facts.last_call[caller] + NAMED
+                        assert over or not cells & set(facts.running), "the cell of a client that left is held"
                     facts.orphaned_at = self.now
                 case RetireKernel():
                     self.check_retirement(facts, decision.kernel)
@@ -204,6 +219,8 @@ class LeaseMachine(RuleBasedStateMachine):
                     self.open_calls = [c for c in self.open_calls if c[1] != decision.kernel]
 
     def check_release(self, facts: Facts, caller: str, kernel: str, why: Why) -> None:
+        if why is not Why.LET_GO:
+            facts.left[caller] = {cell for cell, owner in facts.running.items() if owner in (caller, EVERY_CALLER)}
         if why not in (Why.LAPSED, Why.DISCONNECTED):
             return
         policy = facts.policies[caller]
@@ -264,5 +281,5 @@ class LeaseMachine(RuleBasedStateMachine):
                     assert view.remaining_seconds is None
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+LeaseMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestLeases = LeaseMachine.TestCase
