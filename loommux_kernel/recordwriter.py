@@ -104,9 +104,10 @@ class RecordWriter:
             if self._queued >= GATHERED:
                 self._feed()
 
-    def traceback(self, serial: int, text: str) -> None:
+    def traceback(self, serial: int, text: str, shown: str | None = None) -> None:
+        """A traceback; the combined stream gets `shown` when that is given: it is shortened there."""
         if self._is_ours():
-            self._change(serial).receive().traceback(text)
+            self._change(serial).receive().traceback(text, shown)
 
     def display(
         self,

@@ -70,11 +70,14 @@ class Transcript:
             if stream is not self.sole:
                 self._log(stream).terminal.feed("".join(own))
 
-    def traceback(self, text: str) -> None:
-        """A traceback; its colours are dropped."""
+    def traceback(self, text: str, shown: str | None = None) -> None:
+        """A traceback; its colours are dropped. The combined stream gets `shown`, if it is shorter there."""
         self._output()
-        self._use(Stream.TRACEBACK)
-        self._block(Stream.TRACEBACK, 0, text, text)
+        if shown is None:
+            self._use(Stream.TRACEBACK)
+        else:
+            self._diverge()
+        self._block(Stream.TRACEBACK, 0, text, text if shown is None else shown)
 
     def display(
         self, kind: str, number: int | None, bundle: dict[str, Any], metadata: dict[str, Any], display_id: str | None
