@@ -79,7 +79,7 @@ def program_name(command: list[str]) -> str | None:
         while rest and rest[0].startswith("-") and rest[0] != "-m":
             if rest[0] in ("-c", "-"):
                 return name
-            rest = rest[1:]
+            rest = rest[2:] if rest[0] in ("-W", "-X") else rest[1:]
         if rest[:1] == ["-m"]:
             rest = rest[1:]
         if not rest:

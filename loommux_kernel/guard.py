@@ -12,19 +12,14 @@ from __future__ import annotations
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable
-from functools import wraps
-from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
-
-from IPython.core.magics.script import ScriptMagics
 
 from loommux_kernel.extension import Loommux, put_in_namespace
 from loommux_kernel.gate import Execution
+from loommux_kernel.interrupts import Interrupts, without_own_frames
 
 if TYPE_CHECKING:
     from ipykernel.zmqshell import ZMQInteractiveShell as Base
-
-    from loommux_kernel.interrupts import Interrupts
 else:
     Base = object
 
@@ -114,6 +109,8 @@ class Guard(Base):
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
         """As IPython's; a coroutine that an interrupt cancelled was interrupted."""
         error = (exc_tuple or sys.exc_info())[1]
+        if isinstance(error, KeyboardInterrupt):
+            without_own_frames(error)
         if isinstance(error, CancelledError) and self.interrupts is not None and self.interrupts.cancelled:
             interrupt = KeyboardInterrupt().with_traceback(error.__traceback__)
             interrupt.__suppress_context__ = True
@@ -127,33 +124,3 @@ class Guard(Base):
     def _format_exception_for_storage(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Nothing: the record has the traceback, and `str()` of an exception may raise."""
         return {}
-
-    def felt_by(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """`run`, but an interrupt that it swallows, or turns into its program's failure, is one."""
-
-        @wraps(run)
-        def raising(*args: Any, **options: Any) -> Any:
-            aim = self.interrupts.aim if self.interrupts is not None else None
-            felt = aim.hits if aim else 0
-            try:
-                result = run(*args, **options)
-            except CalledProcessError:
-                if aim and aim.hits != felt:
-                    raise KeyboardInterrupt from None
-                raise
-            if aim and aim.hits != felt:
-                raise KeyboardInterrupt
-            return result
-
-        return raising
-
-
-def keep_interrupts_of_scripts() -> None:
-    """`%%bash` and its like answer an interrupt with a `CalledProcessError`: make it an interrupt."""
-    shebang = ScriptMagics.shebang
-
-    @wraps(shebang)
-    def interruptible(self: Any, line: str, cell: str) -> Any:
-        return self.shell.felt_by(shebang)(self, line, cell)
-
-    ScriptMagics.shebang = interruptible

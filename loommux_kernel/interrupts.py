@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -38,6 +40,8 @@ REPEAT_SECONDS = 0.03
 FORCE_SECONDS = 0.5
 #: How long an interrupt that is not felt is pursued; native code may answer later than that.
 PURSUIT_SECONDS = 5.0
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 @dataclass
@@ -80,8 +84,21 @@ class Interrupts:
     def install(self) -> None:
         """Take SIGINT for good; a forked child gets Python's own handler back."""
         signal.signal(signal.SIGINT, self._handle)
+        os.system = self._felt_after(os.system)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+
+    def _felt_after(self, system: Callable[[Any], int]) -> Callable[[Any], int]:
+        """`os.system`: libc throws away the signals that come meanwhile; they act when it returns."""
+
+        @wraps(system)
+        def interruptible(command: Any) -> int:
+            status = system(command)
+            if self.aim.flying and threading.get_ident() == self._main:
+                self._handle(signal.SIGINT, sys._getframe(1))
+            return status
+
+        return interruptible
 
     def arm(self, serial: int) -> None:
         """From here on interrupts of this execution act. Called under the lock."""
@@ -139,22 +156,20 @@ class Interrupts:
         self.unaimed = self.unaimed or not aimed
         moment = moment_of(frame, self._namespace(), awaiting=self._task is not None)
         place = (id(frame), frame.f_lasti) if frame else None
-        still_there = moment is Moment.FINISHING and (not aimed or place == self._finishing_at)
-        if moment is Moment.INSIDE or still_there or self._overdue(moment):
+        again = moment is Moment.FINISHING and (not aimed or place == self._finishing_at)
+        if moment is Moment.INSIDE or again or (moment is Moment.MACHINERY and self._overdue()):
             self._strike()
         if moment in (Moment.SUSPENDED, Moment.ELSEWHERE):
             self._cancel_soon()
+        if moment is Moment.ELSEWHERE and self._overdue() and current_execution.get(None) == self.aim.armed:
+            raise KeyboardInterrupt  # a task that this cell left on the loop holds it: the loop goes on to cancel
         self._finishing_at = place
         if self._deferred_since is None:
             self._deferred_since = time.monotonic()
 
-    def _overdue(self, moment: Moment) -> bool:
-        """Whether to raise after all: IPython's work, or work this cell left on the loop, holds the thread."""
-        if self._deferred_since is None or time.monotonic() - self._deferred_since < FORCE_SECONDS:
-            return False
-        return moment is Moment.MACHINERY or (
-            moment is Moment.ELSEWHERE and current_execution.get(None) == self.aim.armed
-        )
+    def _overdue(self) -> bool:
+        """Whether a signal was put off so long ago that the next one acts anyway."""
+        return self._deferred_since is not None and time.monotonic() - self._deferred_since > FORCE_SECONDS
 
     def _strike(self) -> None:
         self.aim.hit()
@@ -233,3 +248,12 @@ class Interrupts:
                     pursuit.signalled = [p for p in found.inside if p.pid not in spared]
                     pursuit.outside = [p.pid for p in found.outside if p.pid not in spared]
         offspring.send(pursuit.signalled, signum)
+
+
+def without_own_frames(error: BaseException) -> None:
+    """Let an interrupt's traceback end in the user's code, or what that called, not in this package's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            trace.tb_next = None
+        trace = trace.tb_next

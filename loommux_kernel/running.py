@@ -21,13 +21,10 @@ from traitlets import Type
 
 from loommux_kernel.displayhook import LastValueHook
 from loommux_kernel.ends import message_of, safe_text
-from loommux_kernel.guard import Guard, keep_interrupts_of_scripts
+from loommux_kernel.guard import Guard
 from loommux_kernel.interrupts import Interrupts
-
-try:
-    from loommux_kernel.shell import Shell
-except ModuleNotFoundError:
-    from ipykernel.zmqshell import ZMQInteractiveShell as Shell
+from loommux_kernel.refusals import ServerStdin
+from loommux_kernel.shell import Shell
 
 
 class KernelShell(Guard, Shell):
@@ -36,7 +33,7 @@ class KernelShell(Guard, Shell):
     displayhook_class = Type(LastValueHook)
 
 
-class RunningKernel(IPythonKernel):
+class RunningKernel(ServerStdin, IPythonKernel):
     """Runs code; leaves in `error` what it raised."""
 
     interrupts: Interrupts
@@ -51,7 +48,6 @@ class RunningKernel(IPythonKernel):
     _execute_sleep = 0.0
 
     def __init__(self, **kwargs: Any) -> None:
-        keep_interrupts_of_scripts()
         super().__init__(**kwargs)
         self._pid = os.getpid()
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +138,16 @@ class KernelProcess:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+#: Starts a kernel process; the fixture of that name ends it.
+Launch = Callable[..., KernelProcess]
+
+
 class Client:
     """One Jupyter client of a kernel."""
 
     def __init__(self, info: Message, session: str, username: str = "") -> None:
         self.id = session
+        self._mark = uuid.uuid4().hex
         self.session = Session(key=info["key"].encode(), session=session, username=username)
         self._context = zmq.Context()
         self.shell = self._connect(zmq.DEALER, info, "shell")
@@ -151,7 +157,11 @@ class Client:
         self.seen = 0
         self.events: list[Event] = []
         self.published: list[Message] = []
-        self._wait_subscribed()
+        try:
+            self._wait_subscribed()
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self, kind: int, info: Message, name: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -159,14 +169,17 @@ class Client:
         if kind == zmq.SUB:
             socket.rcvhwm = 0
             socket.subscribe(b"")
+            socket.subscribe(self._mark.encode())  # a welcome comes only for topics that nobody has yet
         else:
             socket.setsockopt(zmq.IDENTITY, self.session.bsession)
         socket.connect(f"ipc://{info['ip']}-{info[f'{name}_port']}")
         return socket
 
     def _wait_subscribed(self) -> None:
-        assert self.iopub.poll(TIMEOUT * 1000), "no welcome on IOPub"
-        assert self.receive(self.iopub)["header"]["msg_type"] == "iopub_welcome"
+        while True:
+            message = self.receive(self.iopub)
+            if message["content"].get("subscription") == self._mark:
+                return
 
     def close(self) -> None:
         self._context.destroy(linger=0)
@@ -179,7 +192,7 @@ class Client:
         return message
 
     def receive(self, socket: zmq.Socket[bytes], timeout: float = TIMEOUT) -> Message:
-        assert socket.poll(timeout * 1000), "nothing came"
+        assert socket.poll(int(timeout * 1000)), "nothing came from the kernel"
         _, frames = self.session.feed_identities(socket.recv_multipart())
         return self.session.deserialize(frames)
 
@@ -223,7 +236,7 @@ class Client:
 
     def take_published(self, timeout: float = 0.0) -> None:
         """Read IOPub until nothing comes for `timeout` seconds."""
-        while self.iopub.poll(timeout * 1000):
+        while self.iopub.poll(int(timeout * 1000)):
             frames = self.iopub.recv_multipart()
             topic = frames[0]
             _, signed = self.session.feed_identities(frames)
@@ -243,7 +256,7 @@ class Client:
                     return event
             left = until - time.monotonic()
             assert left > 0, f"no {kind.__name__} with {fields}; there were {self.events}"
-            if self.iopub.poll(left * 1000):
+            if self.iopub.poll(int(left * 1000)):
                 self.take_published()
 
     def wait_idle(self, request: Message) -> list[Message]:
