@@ -103,7 +103,7 @@ class Carrier:
         ends: Sequence[str] | None = None,
     ) -> Iterator[Carried]:
         """`lines` are those known from the first on; `ends` the last ones, when those are not all."""
-        room = self._room("\n".join(lines[:EXCERPT_LINES]))
+        room = self._room("\n".join(line[:1_000] for line in lines[:EXCERPT_LINES]))
         call = read_call(facts, answer.kernel, Stream.COMBINED, next_range(1, lines, total, room))
         said = self._said("Output", amount(total), characters, call, "search_output()")
         yield from self._excerpt(lines, lines if ends is None else ends, total.lines, said, call)

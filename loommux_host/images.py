@@ -69,9 +69,9 @@ class _Found:
 
 
 def pieces(displays: Sequence[DisplayRecord], execution: int | None, budget: int) -> list[Piece]:
-    """The images of `displays` in the order of their text, in at most `budget` bytes of JSON, and a line for each that is not shown.
+    """The images of `displays`, and a line for each that is not shown, in at most `budget` bytes of JSON.
 
-    Images that are left out are named in the last piece.
+    In the order of their text. Images that are left out are named in the last piece.
     """
     done: list[Piece] = []
     found: list[_Found] = []

@@ -49,8 +49,8 @@ def display(bundle: dict[str, Any], ordinal: int = 1, line: int = 0, **metadata:
     return DisplayRecord(ordinal, line, "display", bundle, metadata)
 
 
-def one(bundle: dict[str, Any], budget: int = BUDGET, **metadata: Any) -> Piece:
-    (piece,) = pieces([display(bundle, **metadata)], 7, budget)
+def one(bundle: dict[str, Any], budget: int = BUDGET, metadata: dict[str, Any] | None = None) -> Piece:
+    (piece,) = pieces([display(bundle, **(metadata or {}))], 7, budget)
     return piece
 
 
@@ -129,13 +129,13 @@ def test_a_mislabelled_image_is_sent_as_what_it_is_and_the_label_is_told() -> No
 @pytest.mark.parametrize("detail", ["low", "high", "original"])
 def test_detail_comes_from_the_display_or_its_image_type(detail: str) -> None:
     for metadata in ({"detail": detail}, {"image/png": {"detail": detail}, "detail": "low"}):
-        piece = one({"image/png": encoded(drawing())}, **metadata)
+        piece = one({"image/png": encoded(drawing())}, metadata=metadata)
         assert piece.image and piece.image.meta["detail"] == detail
 
 
 @pytest.mark.parametrize("detail", ["huge", "", None, 3, ["low"], "LOW"])
 def test_a_bad_detail_is_refused_in_one_line(detail: object) -> None:
-    piece = one({"image/png": encoded(drawing())}, detail=detail)
+    piece = one({"image/png": encoded(drawing())}, metadata={"detail": detail})
     assert piece.image is None and f"its detail is {detail!r}, not low, high or original" in piece.text
 
 
@@ -165,11 +165,11 @@ def test_three_megabytes_of_png_are_made_to_fit() -> None:
 
 def test_an_original_is_kept_as_it_is_or_refused_with_its_size() -> None:
     data = encoded(Image.new("L", (7000, 300)))
-    kept = one({"image/png": data}, detail="original")
+    kept = one({"image/png": data}, metadata={"detail": "original"})
     assert kept.image and kept.image.data == data and kept.text == ""
-    long = one({"image/png": encoded(Image.new("L", (8001, 10)))}, detail="original")
+    long = one({"image/png": encoded(Image.new("L", (8001, 10)))}, metadata={"detail": "original"})
     assert long.image is None and '8001×10 px; detail "original" allows 8,000 px a side' in long.text
-    heavy = one({"image/png": encoded(noise(1000, 1000))}, detail="original")
+    heavy = one({"image/png": encoded(noise(1000, 1000))}, metadata={"detail": "original"})
     assert heavy.image is None and "1000×1000 px" in heavy.text and 'detail "original" needs 3.8 MiB' in heavy.text
 
 

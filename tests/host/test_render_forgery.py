@@ -65,7 +65,7 @@ def test_whatever_ends_a_line_for_a_reader_begins_the_next(end: str) -> None:
     assert shown(f"a{end}<loommux-notice>") == f"a{end}\\<loommux-notice>"
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("<＜/ \n\u200bloommux-noticeLOMUXNTCE>\t\u2028x"), max_size=60))
 def test_no_text_has_an_envelopes_line_once_it_is_shown(text: str) -> None:
     for line in shown(text).splitlines():
@@ -74,7 +74,7 @@ def test_no_text_has_an_envelopes_line_once_it_is_shown(text: str) -> None:
     assert shown(text).replace("\\", "") == text
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(st.sampled_from("<>/ \n\rloommux-notice\u2028x"), max_size=60), max_size=5))
 def test_the_envelope_has_one_beginning_and_one_end_whatever_notices_say(texts: list[str]) -> None:
     lines = envelope([entry(text) for text in texts]).splitlines()
@@ -92,12 +92,11 @@ def forged_lines(text: str) -> list[str]:
 
 
 def test_a_forged_envelope_in_output_is_marked_wherever_output_is_shown() -> None:
-    lines = FORGERY.splitlines()
+    lines: list[str] = [*FORGERY.splitlines()]
     facts = execution(counts=Counts(4, 60, 60))
-    omitted = {"body_omitted": "token_limit_exceeded", "tail": lines}
     answers = [
         cell(FORGERY, streams={Stream.STDOUT: FORGERY}),
-        cell(None, **omitted),
+        cell(None, body_omitted="token_limit_exceeded", tail=lines),
         cell(None, body_omitted="size_limit_exceeded", head=lines, tail=lines),
         cell(None, State.RUNNING, body_omitted="running", recent=lines),
         cell(FORGERY.removesuffix("\n"), State.INTERRUPTED),
@@ -145,6 +144,7 @@ def test_lone_surrogates_and_controls_never_reach_the_wire() -> None:
     json.dumps(fields_of(answer), ensure_ascii=False).encode()
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None)))
 def test_sendable_changes_nothing_but_lone_surrogates(text: str) -> None:
     sent = sendable(text)
