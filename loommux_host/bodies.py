@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loommux_host.limits import BODY_CHARACTERS, RECENT_LINES, TOKEN_LIMIT, always_within, never_within
+from loommux_host.limits import (
+    BODY_CHARACTERS,
+    EXCERPT_LINE_CHARACTERS,
+    RECENT_LINES,
+    TOKEN_LIMIT,
+    always_within,
+    never_within,
+)
 from loommux_host.reading import in_thread, reading
 from loommux_host.results import CellAnswer
 from loommux_host.selection import Chosen
@@ -64,8 +71,8 @@ class Bodies:
             if counts.characters <= BODY_CHARACTERS:
                 return reader.text(serial, Stream.COMBINED)
             answer.body_omitted = "size_limit_exceeded"
-            answer.head = reader.lines(serial, Stream.COMBINED, 1, EXCERPT_LINES)
-            answer.tail = reader.tail(serial, Stream.COMBINED, EXCERPT_LINES)
+            answer.head = reader.lines(serial, Stream.COMBINED, 1, EXCERPT_LINES, BODY_CHARACTERS)
+            answer.tail = reader.tail(serial, Stream.COMBINED, EXCERPT_LINES, max_chars=EXCERPT_LINE_CHARACTERS)
             return None
         if not never_within(counts.utf8_bytes, TOKEN_LIMIT):
             text = reader.text(serial, Stream.COMBINED)
@@ -77,13 +84,17 @@ class Bodies:
                 return None
         answer.body_omitted = "token_limit_exceeded"
         if self.omission_tail_lines:
-            answer.tail = reader.tail(serial, Stream.COMBINED, self.omission_tail_lines)
+            answer.tail = reader.tail(
+                serial, Stream.COMBINED, self.omission_tail_lines, max_chars=EXCERPT_LINE_CHARACTERS
+            )
         return None
 
 
 def _recent(chosen: Chosen) -> list[str]:
     with reading(chosen.life.records) as reader:
-        return reader.tail(chosen.facts.serial, Stream.COMBINED, RECENT_LINES, nonblank=True)
+        return reader.tail(
+            chosen.facts.serial, Stream.COMBINED, RECENT_LINES, nonblank=True, max_chars=EXCERPT_LINE_CHARACTERS
+        )
 
 
 def _displays(reader: RecordReader, serial: int) -> list[DisplayRecord]:

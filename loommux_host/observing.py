@@ -133,7 +133,7 @@ class Observer:
                 first=first,
                 last=last,
                 total=total,
-                lines=reader.lines(facts.serial, stream, first, last) if first <= last else [],
+                lines=reader.lines(facts.serial, stream, first, last, asked.max_chars) if first <= last else [],
                 line_range=asked.line_range,
                 max_chars=asked.max_chars,
                 older_process=chosen.older,
@@ -155,7 +155,7 @@ class Observer:
                 stream=stream,
                 query=asked.query,
                 interpretation=query.interpretation,
-                result=reader.search(facts.serial, stream, query, asked.before, asked.after),
+                result=reader.search(facts.serial, stream, query, asked.before, asked.after, asked.max_chars),
                 max_chars=asked.max_chars,
                 older_process=chosen.older,
             )
