@@ -29,6 +29,8 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from loommux_host.cgroups import own_group
+
 #: Longest path of a unix socket, without the closing zero.
 SOCKET_PATH_BYTES = 107
 LONGEST_BELOW_SERVER = len("/k-12345678/s-5")
@@ -43,9 +45,11 @@ class DirectoryRefused(Exception):
 class ServerDirectory:
     """The private directory of one server; `lock` is the descriptor that proves its life."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int, group: Path | None) -> None:
         self.path = path
         self.lock = lock
+        #: Where its processes may have control groups; see `cgroups`.
+        self.group = group
 
     def remove(self) -> None:
         """Remove everything in it, and the user's directory when no other server has one there."""
@@ -74,8 +78,9 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
         except FileNotFoundError:
             continue  # another server ended and removed the user's directory, or this one as stale
         if lock is not None:
-            os.write(lock, json.dumps({"pid": os.getpid()}).encode())
-            return ServerDirectory(path, lock)
+            group = own_group()
+            os.write(lock, json.dumps({"pid": os.getpid(), "group": str(group) if group else None}).encode())
+            return ServerDirectory(path, lock, group)
     raise DirectoryRefused(f"{base}: cannot make a directory in it")
 
 
@@ -90,7 +95,7 @@ def stale_server_directories(temporary: Path | None = None) -> list[ServerDirect
         with suppress(FileNotFoundError):  # removed meanwhile
             lock = _lock(path / "owner", create=False)
             if lock is not None:
-                found.append(ServerDirectory(path, lock))
+                found.append(ServerDirectory(path, lock, _group_of(path)))
     return found
 
 
@@ -121,6 +126,11 @@ class KernelFiles:
         (path / "descriptors").mkdir(mode=0o700)
         self._write_connection_file()
         return path
+
+    def group(self, number: int) -> Path | None:
+        """The control group for a process, where there may be one; the name tells whose it is."""
+        parent = self.server.group
+        return parent and parent / f"loommux-{self.server.path.name}-{self.directory.name}-{number}"
 
     def discard_process(self, number: int) -> None:
         """Remove what is left of a process: its records, its log."""
@@ -170,6 +180,13 @@ def remove_stale_connection_files() -> None:
             server = json.loads(path.read_text()).get("loommux_server")
             if server and not Path(server).exists():
                 path.unlink(missing_ok=True)
+
+
+def _group_of(server: Path) -> Path | None:
+    with suppress(ValueError):
+        group = json.loads((server / "owner").read_text()).get("group")
+        return Path(group) if group else None
+    return None  # killed before it had written that
 
 
 def _user_directory(temporary: Path | None) -> Path:

@@ -4,7 +4,7 @@ Owns the end routine of the init and of its guard. Knows nothing of why somethin
 Standard library only, and little of it; `pathlib` and `shutil` would double the time
 that a kernel waits for its init.
 """
-# ruff: noqa: PTH106, PTH108, PTH112, PTH114, PTH120, PTH208
+# ruff: noqa: PTH102, PTH106, PTH108, PTH112, PTH114, PTH120, PTH208
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Ending:
     own: the kernel began a session, and nothing enters one from outside.
 
     `ended` are the pids that lived and were ended; `left()` those that are still there
-    because they were not ours to end (a program that runs as another user).
+    because they were not ours to end (a program that runs as another user, without a group).
     """
 
-    def __init__(self, watch: Watch, kernel_id: str) -> None:
-        self._watch, self._kernel_id = watch, kernel_id
+    def __init__(self, watch: Watch, kernel_id: str, group: str) -> None:
+        self._watch, self._kernel_id, self._group = watch, kernel_id, group
         self._began = time.monotonic()
         self._own_group = os.getpgrp()
         self._denied: set[int] = set()
@@ -69,6 +69,8 @@ class Ending:
     def _kill_all(self) -> bool:
         """One round; whether nothing is left that could be ended."""
         alive = self._alive()
+        if self._group and write(f"{self._group}/cgroup.kill", "1"):
+            self.ended |= set(alive)
         self._send(signal.SIGKILL, alive)
         self._watch.reap()
         if LINUX:
@@ -148,6 +150,39 @@ def marked(session: int, kernel_id: str, ours: set[int]) -> dict[int, int]:
             except OSError:
                 continue  # gone meanwhile
     return found
+
+
+def enter_group(group: str, pid: int) -> None:
+    """Put the kernel into a control group of its own; nothing depends on it."""
+    if group:
+        try:
+            os.mkdir(group)
+        except OSError:
+            return
+        write(f"{group}/cgroup.procs", str(pid))
+
+
+def remove_group(group: str) -> None:
+    """Remove an empty group, and those that were made in it."""
+    for directory, _, _ in os.walk(group, topdown=False) if group else ():
+        try:
+            os.rmdir(directory)
+        except OSError:
+            return  # somebody is left in it
+
+
+def write(path: str, text: str) -> bool:
+    """Write to a file of the system; whether it took it."""
+    try:
+        fd = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        return os.write(fd, text.encode()) > 0
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def remove_files(kernel_directory: str, connection_file: str) -> None:

@@ -26,7 +26,7 @@ import os
 import sys
 import time
 
-from loommux_host.init_ending import Ending, remove_files
+from loommux_host.init_ending import Ending, enter_group, remove_files, remove_group
 from loommux_host.init_system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
 from loommux_host.init_watch import OWNER, Watch, open_owner
 
@@ -51,6 +51,8 @@ class Job:
         self.oom_raise = int(values["oom"])
         self.kernel_directory = values["dir"]
         self.connection_file = values["connection"]
+        #: A control group to make for the kernel; empty where that may not be done.
+        self.group = values["group"]
 
 
 def main() -> None:
@@ -84,6 +86,7 @@ def run_init(job: Job, watch: Watch, kernel_pid_end: int) -> None:
     """Start the kernel, wait for a reason to end, end everything."""
     watch.expect(kernel=start_kernel(job))
     os.write(kernel_pid_end, b"%d" % watch.kernel)
+    enter_group(job.group, watch.kernel)
     report(f"started {watch.kernel} {os.getpid()}")
     watch.listen()
     while watch.kernel not in watch.exits and not watch.over:
@@ -115,10 +118,11 @@ def finish(job: Job, watch: Watch) -> None:
     """The end of everything, told; the files too when nobody else is left to remove them."""
     if told := watch.kernel in watch.exits:
         report_exit(watch)
-    ending = Ending(watch, job.kernel_id)
+    ending = Ending(watch, job.kernel_id, job.group)
     ending.run()
     if not told and watch.kernel in watch.exits:
         report_exit(watch)
+    remove_group(job.group)
     left = "".join(f" {pid}" for pid in sorted(ending.left()))
     report(f"ended {len(ending.ended - {watch.kernel})} {watch.max_rss}{left}")
     if watch.owner_is_dead():

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from loommux_host.cgroups import end_groups
 from loommux_host.environment import kernel_environment
 from loommux_host.files import (
     DirectoryRefused,
@@ -77,7 +78,7 @@ class Launcher:
         control_url: str | None = None,
         secrets: Iterable[str] = (),
         command: Callable[[Path], list[str]] | None = None,
-        provisioner: Callable[[KernelFiles], Provisioner] | None = None,
+        provisioner: Callable[[KernelFiles, int], Provisioner] | None = None,
     ) -> None:
         self._python = config.kernel_python
         self._budget = config.records_budget_bytes
@@ -138,7 +139,7 @@ class Launcher:
 
     async def _spawn(self, files: KernelFiles, launch: LaunchFile, path: Path) -> KernelProcess:
         launch.write(path)
-        provisioner = self._provisioner(files)
+        provisioner = self._provisioner(files, launch.process)
         environment = kernel_environment(
             os.environ,
             python=self._python,
@@ -197,7 +198,7 @@ class Launcher:
         return StartFailed(f"the process {how} before it was ready", ended.log_tail)
 
 
-def default_provisioner(files: KernelFiles) -> Provisioner:
+def default_provisioner(files: KernelFiles, process: int) -> Provisioner:
     """What starts a process on this system."""
     if sys.platform == "win32":
         from loommux_host.jobs import SpawnedInJob
@@ -207,6 +208,7 @@ def default_provisioner(files: KernelFiles) -> Provisioner:
     made.kernel_directory = str(files.directory)
     made.connection_file = str(files.connection_file)
     made.hold = files.server.lock
+    made.group = str(files.group(process) or "")
     return made
 
 
@@ -238,6 +240,8 @@ async def _ready_line(fd: int) -> bytes:
 def clean_up_after_dead_servers() -> None:
     """End and remove what killed servers of this user left. Blocks: call it in a thread, after the first start."""
     for directory in stale_server_directories():
+        if directory.group is not None:
+            end_groups(directory.group, f"loommux-{directory.path.name}-")
         for kernel in kernels_in(directory.path):
             end_orphans(kernel["kernel_id"], None)
             Path(kernel["connection_file"]).unlink(missing_ok=True)

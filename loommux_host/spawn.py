@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from loommux_host.cgroups import end_groups
 from loommux_host.orphans import end_orphans
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class SpawnedByInit:
     kernel_directory: str = ""
     connection_file: str = ""
     hold: int = -1
+    #: A control group to make for it, where that may be done.
+    group: str = ""
 
     pid: int | None = None
     init_pid: int | None = None
@@ -116,6 +119,7 @@ class SpawnedByInit:
             "oom": OOM_SCORE_RAISE,
             "dir": self.kernel_directory,
             "connection": self.connection_file,
+            "group": self.group,
         }
         words = [f"{name}={value}" for name, value in facts.items()]
         return subprocess.Popen(
@@ -173,6 +177,8 @@ class SpawnedByInit:
         mark = self._mark if self.ending is None else None
         self._forget()
         ended, code = await asyncio.to_thread(end_orphans, mark, self.pid, frozenset(self.guards))
+        if self.group:
+            await asyncio.to_thread(end_groups, Path(self.group).parent, Path(self.group).name)
         if self._exit is None and code is not None:
             self._exit = (code, 0, time.time())
         self._settle(ended, self._exit[1] if self._exit else None, ())

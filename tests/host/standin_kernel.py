@@ -45,9 +45,9 @@ def daemon(count: str = "1") -> None:
                 os.execve("/bin/sleep", ["sleep", LIFE], {})
             os._exit(0)
         os.waitpid(first, 0)
-        note(int(os.read(reading, 32)))
-        os.close(reading)
         os.close(writing)
+        with os.fdopen(reading) as from_daemon:  # to the end, which comes when it runs its program
+            note(int(from_daemon.read()))
 
 
 def deaf() -> None:

@@ -18,10 +18,13 @@ from typing import Any
 import psutil
 import pytest
 
+from loommux_host.cgroups import own_group
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 SERVER = Path(__file__).with_name("standin_server.py")
 EVERYTHING = ["child=3", "daemon=3", "ready", "sleep"]
 SECONDS = 15
+GROUP = own_group()
 
 
 def gone(pid: int) -> bool:
@@ -76,7 +79,9 @@ class Server:
 
     def no_file_left(self) -> bool:
         connections = [Path(k["connection"]) for k in self.kernels]
-        return not list(self.temporary.iterdir()) and not any(c.exists() for c in connections)
+        name = Path(self.kernels[0]["directory"]).parent.name
+        groups = [] if GROUP is None else list(GROUP.glob(f"loommux-{name}-*"))
+        return not list(self.temporary.iterdir()) and not groups and not any(c.exists() for c in connections)
 
     def expect_nothing(self) -> None:
         until(self.no_process_left, f"the end of {[p for p in self.processes() if not gone(p)]}")

@@ -54,7 +54,7 @@ class Guarded:
         self.socket.settimeout(30)
         words = {
             "owner": os.getpid(), "id": "an-id", "cwd": directory, "pass": writing, "hold": "", "oom": 300,
-            "dir": directory / "k-1", "connection": self.connection,
+            "dir": directory / "k-1", "connection": self.connection, "group": "",
         } | facts  # fmt: skip
         command = [sys.executable, "-I", "-S", str(STANDIN), str(self.directory / "launch.json"), *acts]
         with theirs, (self.directory / "log").open("ab") as log:

@@ -18,6 +18,7 @@ import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from loommux_host import files as files_module
+from loommux_host.cgroups import own_group
 from loommux_host.environment import kernel_environment
 from loommux_host.files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
 from loommux_host.kernel_process import KernelProcess, read_log
@@ -335,6 +336,23 @@ async def test_a_kernel_has_nothing_of_the_servers_but_what_it_is_given(bench: B
     await launcher.retire(files)
 
 
+@pytest.mark.skipif(own_group() is None, reason="no control groups may be made here")
+async def test_where_it_may_be_a_kernel_has_a_control_group_that_goes_with_it(bench: Bench) -> None:
+    files, launcher = bench.files(), bench.launcher("ready", "sleep=0.2", "daemon", "child", "sleep")
+    process = await bench.start(launcher, files)
+    group = files.group(1)
+    assert group is not None
+    pids = files.directory / "1" / "pids"
+    async with asyncio.timeout(30):
+        while not pids.exists() or len(pids.read_text().split()) < 2:
+            await asyncio.sleep(0.01)
+    assert {str(process.pid), *pids.read_text().split()} == set((group / "cgroup.procs").read_text().split())
+    told = await process.end(grace=0)
+    assert told.ended_processes == 2
+    assert not group.exists()
+    await launcher.retire(files)
+
+
 async def test_a_launch_file_says_where_everything_is(bench: Bench) -> None:
     files, launcher = bench.files(), bench.launcher("ready", "sleep", control_url="http://control")
     process = await bench.start(launcher, files, 3)
@@ -526,7 +544,7 @@ async def test_sixty_four_kernels_run_side_by_side(bench: Bench) -> None:
 
 
 async def test_any_provisioner_can_start_the_kernels(bench: Bench) -> None:
-    def local(files: KernelFiles) -> LocalProvisioner:
+    def local(files: KernelFiles, process: int) -> LocalProvisioner:
         return LocalProvisioner(kernel_id=files.kernel_id)
 
     files, launcher = bench.files(), bench.launcher("ready", "sleep", provisioner=local)
