@@ -13,6 +13,7 @@ from typing import Any
 
 from loommux_kernel.protocol import Counts, State, Stream
 
+from . import texts
 from .carrying import Carried
 from .forgery import shown
 from .results import (
@@ -103,7 +104,7 @@ def _cell(answer: CellAnswer, carried: Carried) -> Fields:
         "death": _death(facts.death) if facts else None,
         **_omission(carried, facts.counts if facts else Counts()),
         "recent_lines": [shown(line) for line in answer.recent],
-        "silent_seconds": answer.silent_seconds,
+        "silent_seconds": _seconds(answer.silent_seconds),
         "wait_ended_by": answer.ended_by,
     }
 
@@ -115,7 +116,7 @@ def _execution_status(answer: ExecutionStatusAnswer) -> Fields:
         "error": _error(facts),
         "death": _death(facts.death) if facts else None,
         **_totals(facts.counts if facts else Counts()),
-        "silent_seconds": answer.silent_seconds,
+        "silent_seconds": _seconds(answer.silent_seconds),
     }
     if facts is not None:
         own |= {
@@ -166,6 +167,7 @@ def _interrupt(answer: InterruptAnswer) -> Fields:
     facts = answer.execution
     return {
         **_execution(facts, answer.now),
+        "message": None if is_ok(answer) else texts.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
         "execution_status": facts.state if facts else None,
         "error": _error(facts),
         "survivors": [{"pid": pid, "command": command} for pid, command in answer.survivors],
@@ -196,7 +198,7 @@ def _status(answer: StatusAnswer) -> Fields:
         "kernel_restarting": answer.restarting,
         "kernel_pid": kernel.pid if kernel else None,
         "busy": kernel.busy if kernel else False,
-        "stale_seconds": kernel.stale_seconds if kernel else None,
+        "stale_seconds": _seconds(kernel.stale_seconds) if kernel else None,
         "current_execution": answer.current.number if answer.current else None,
         "recent_execution": answer.recent.number if answer.recent else None,
         "idle_since": _time(answer.idle_since),
@@ -217,7 +219,7 @@ def _status(answer: StatusAnswer) -> Fields:
 def _execution(facts: ExecutionFacts | None, now: float) -> Fields:
     if facts is None:
         return {"execution": None, "process": None, "elapsed_seconds": None}
-    elapsed = round(max(0.0, facts.elapsed(now)), 3)
+    elapsed = _seconds(max(0.0, facts.elapsed(now)))
     return {"execution": facts.number, "process": facts.process, "elapsed_seconds": elapsed}
 
 
@@ -265,6 +267,10 @@ def _kernel(kernel: KernelFacts | None) -> Fields | None:
     if kernel is None:
         return None
     return {"id": kernel.id, "name": kernel.name, "busy": kernel.busy, "pid": kernel.pid, "process": kernel.process}
+
+
+def _seconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _shown(text: str | None) -> str | None:
