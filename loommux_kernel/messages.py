@@ -55,7 +55,7 @@ class Messages:
             metadata=content.get("metadata") or {},
             display_id=(content.get("transient") or {}).get("display_id"),
         )
-        recorder.known(serial).displays += 1
+        recorder.known(serial).displays += _has_image(content)
         recorder.touch(serial)
 
     def _update_display_data(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
@@ -65,8 +65,7 @@ class Messages:
             self._display(recorder, serial, "display", content)
             return
         recorder.writer.update_display(serial, display_id, content.get("data") or {}, content.get("metadata") or {})
-        known = recorder.known(serial)
-        known.displays = max(known.displays, 1)
+        recorder.known(serial).displays += _has_image(content)
         recorder.touch(serial)
 
     def _error(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
@@ -114,3 +113,8 @@ class Messages:
         kind = str(output.get("output_type", ""))
         if kind in {"stream", "display_data", "execute_result", "error"}:
             self.record(recorder, serial, kind, output)
+
+
+def _has_image(content: dict[str, Any]) -> bool:
+    """Whether the host has to look for an image; the text of a display is in the streams already."""
+    return any(kind.startswith("image/") for kind in content.get("data") or {})

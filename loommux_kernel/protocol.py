@@ -132,8 +132,8 @@ class Reply:
     `refused` is ``busy`` (something started first) or ``withdrawn``; then nothing
     ran and the other fields are empty. `body` is the combined output when it is
     at most `REPLY_BODY_BYTES`; the record store holds it in every case, committed
-    before the reply leaves. `displays` counts the display bundles that were
-    recorded, so that the host looks for images only when there are any.
+    before the reply leaves. `displays` counts the bundles with images that
+    were recorded, so that the host looks for them only when there are any.
     """
 
     refused: str | None = None

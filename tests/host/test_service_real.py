@@ -125,7 +125,8 @@ async def test_large_output_is_counted_and_read_from_the_record(at: Server) -> N
     assert middle.body.endswith("line 899\n")
 
 
-async def test_displays_are_fetched_when_there_are_any(at: Server) -> None:
+async def test_displays_are_fetched_when_there_are_images_among_them(at: Server) -> None:
+    assert (await at.run("1")).displays == []
     answer = await at.run("from IPython.display import Image, display; display(Image(data=b'x', format='png')); 1")
     assert [d.kind for d in answer.displays] == ["display", "result"]
     assert "image/png" in answer.displays[0].bundle
