@@ -9,7 +9,7 @@ from kernel_process import KernelProcess, Launch
 
 from loommux_kernel import startup
 from loommux_kernel.ends import End
-from loommux_kernel.protocol import Origin, OriginKind, State
+from loommux_kernel.protocol import ExecutionStarted, Origin, OriginKind, State
 from loommux_kernel.records import RecordReader
 
 WATCHDOG = 30
@@ -108,6 +108,7 @@ def test_a_quit_during_a_cell_waits_for_it(launch: Launch) -> None:
     kernel: KernelProcess = launch()
     server = kernel.server()
     request = server.submit("import time, pathlib\ntime.sleep(0.3)\npathlib.Path('done').touch()")
+    server.wait_event(ExecutionStarted, serial=1)
     server.ask("quit")
     assert server.reply(request).state is State.COMPLETED
     assert kernel.process.wait(WATCHDOG) == 0
