@@ -15,7 +15,7 @@ def test_a_cell_runs_and_its_reply_tells_how_it_ended(server: Client) -> None:
     assert reply.state is State.COMPLETED
     assert reply.refused is None
     assert reply.ename is None
-    assert reply.displays == 1
+    assert reply.body == "hello\nOut[1]: 42\n"
     assert reply.started_at <= reply.completed_at
 
 
@@ -136,7 +136,7 @@ def test_cells_that_run_cells_use_up_numbers(server: Client) -> None:
 def test_out_stays_empty_and_only_the_last_value_is_kept(server: Client) -> None:
     setup = "import gc, weakref\nclass Thing: pass\nthing = Thing()\nwatched = weakref.ref(thing)"
     assert server.run(setup).state is State.COMPLETED
-    assert server.run("thing").displays == 1
+    assert server.run("thing").counts.lines == 1
     assert server.run("assert _ is thing; assert Out == {}; del thing").state is State.COMPLETED
     assert server.run("'another value'").state is State.COMPLETED
     assert server.run("gc.collect(); assert watched() is None, gc.get_referrers(watched())").state is State.COMPLETED
