@@ -281,5 +281,5 @@ class LeaseMachine(RuleBasedStateMachine):
                     assert view.remaining_seconds is None
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+LeaseMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 TestLeases = LeaseMachine.TestCase
