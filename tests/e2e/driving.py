@@ -1,0 +1,183 @@
+"""What tests drive a real stdio server with: the official client in both protocol eras, or line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import IO, Any
+
+import anyio
+import psutil
+from mcp import Client
+from mcp_types import CallToolResult
+
+COMMAND = [sys.executable, "-m", "loommux_host.cli"]
+MARK = "TEST_MARK_OF_A_SERVER"
+#: Seconds within which everything a server started has to be gone.
+GONE = 10.0
+#: Seconds for anything that a loaded machine may take long for.
+PATIENCE = 60.0
+ERAS = ["legacy", "2026-07-28"]
+
+
+class Place:
+    """Where one test's servers run, and what they must not leave behind."""
+
+    def __init__(self, workspace: Path, temporary: Path) -> None:
+        self.workspace, self.temporary = workspace, temporary
+        self.mark = uuid.uuid4().hex
+        self.errors = temporary / "stderr"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a host passes on; nothing of it is configuration."""
+        runtime = os.environ["JUPYTER_RUNTIME_DIR"]
+        return {"JUPYTER_RUNTIME_DIR": runtime, "TMPDIR": str(self.temporary), MARK: self.mark}
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything alive that a server of this test is or started."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def wait_until_empty(self) -> list[str]:
+        """Wait for every process to be gone; what is left after all is named, and ended."""
+        end = time.monotonic() + GONE
+        while (left := self.processes()) and time.monotonic() < end:
+            psutil.wait_procs(left, timeout=0.2)
+        named = []
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                named.append(f"{process.pid} {process.cmdline()}")
+                process.kill()
+        return named
+
+    def log(self) -> str:
+        """What the servers wrote to stderr."""
+        return self.errors.read_text() if self.errors.exists() else ""
+
+
+class Agent:
+    """An MCP client at work; `mode` is the protocol era it speaks."""
+
+    def __init__(self, client: Client, mode: str) -> None:
+        self.client, self.mode = client, mode
+
+    async def call(self, tool: str, /, progress: Any = None, **arguments: Any) -> CallToolResult:
+        result = await self.client.call_tool(tool, arguments, read_timeout_seconds=PATIENCE, progress_callback=progress)
+        assert isinstance(result, CallToolResult)
+        return result
+
+    async def text(self, tool: str, /, **arguments: Any) -> str:
+        """The text of a result that did something."""
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, text_of(result)
+        return text_of(result)
+
+    async def refusal(self, tool: str, /, **arguments: Any) -> str:
+        """The text of a result that did nothing."""
+        result = await self.call(tool, **arguments)
+        assert result.is_error, text_of(result)
+        return text_of(result)
+
+    async def run(self, source: str) -> str:
+        return await self.text("run_cell", freeform=source)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
+    """Wait for something in another process, which has no event to wait for; at most `seconds`."""
+    with anyio.fail_after(seconds):
+        while not await condition():  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+
+def text_of(result: CallToolResult) -> str:
+    return "".join(block.text for block in result.content if block.type == "text")
+
+
+Start = Callable[..., AbstractAsyncContextManager[Agent]]
+
+
+class Lines:
+    """A server driven line by line, as no client library would."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.heard: list[dict[str, Any]] = []
+        self._next = 0
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    def send(self, *messages: object) -> None:
+        """Lines as they are, or messages as JSON."""
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self.stdin.write(line + b"\n")
+        self.stdin.flush()
+
+    def request(self, method: str, params: dict[str, Any] | None = None, id: object = None) -> object:
+        self._next += 1
+        id = self._next if id is None else id
+        self.send({"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
+        return id
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        self.send({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    async def read(self) -> dict[str, Any]:
+        """The next line; it has to be a JSON-RPC message."""
+        assert self.process.stdout is not None
+        line = await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), PATIENCE)
+        assert line, "the server closed its output"
+        message = json.loads(line)
+        assert message["jsonrpc"] == "2.0"
+        self.heard.append(message)
+        return message
+
+    async def answer(self, id: object) -> dict[str, Any]:
+        """The answer to `id`; what comes before it is kept in `heard`."""
+        while (message := await self.read()).get("id") != id:
+            pass
+        return message
+
+    async def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await self.answer(self.request(method, params))
+
+    async def cell(self, source: str, **meta: object) -> str:
+        answer = await self.answer(self.begin_cell(source, **meta))
+        return "".join(block.get("text", "") for block in answer["result"]["content"])
+
+    def begin_cell(self, source: str, **meta: object) -> object:
+        return self.request("tools/call", {"name": "run_cell", "arguments": {"freeform": source}, "_meta": meta})
+
+    async def open(self) -> Lines:
+        client = {"name": "lines", "version": "1"}
+        await self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+        self.notify("notifications/initialized")
+        return self
+
+    async def rest(self) -> bytes:
+        """Everything until the server closes its output."""
+        assert self.process.stdout is not None
+        return await asyncio.wait_for(asyncio.to_thread(self.process.stdout.read), PATIENCE)
+
+    async def exit_code(self) -> int:
+        return await asyncio.to_thread(self.process.wait, PATIENCE)
+
+
+StartLines = Callable[..., Lines]
