@@ -25,8 +25,8 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import zmq
-from jupyter_client.session import Session
 
+from loommux_host.jupyter_wire import Message, Wire
 from loommux_kernel.protocol import (
     CONTROL_PREFIX,
     EVENT_TOPIC,
@@ -90,10 +90,8 @@ class ZmqChannel:
         self.heard = 0.0
         self._context = context
         self._info = json.loads(connection_file.read_text())
-        self._session = Session(
-            key=self._info["key"].encode(), session=server_session, signature_scheme=self._info["signature_scheme"]
-        )
-        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._wire = Wire(self._info["key"], self._info["signature_scheme"], server_session)
+        self._answers: dict[str, asyncio.Future[Message]] = {}
         self._receivers: list[_Receiver] = []
         self._subscribed = asyncio.Event()
         self._on_event: OnEvent = lambda event: None
@@ -124,9 +122,9 @@ class ZmqChannel:
         }
         metadata = {METADATA_KEY: submission.to_wire()}
         message = await self._ask(self._shell, "execute_request", content, metadata)
-        wire = message["metadata"].get(METADATA_KEY)
+        wire = message.metadata.get(METADATA_KEY)
         if wire is None:
-            raise RequestFailed(f"the kernel's reply to a cell says nothing of it: {message['content']}")
+            raise RequestFailed(f"the kernel's reply to a cell says nothing of it: {message.content}")
         return Reply.from_wire(wire)
 
     async def request(self, name: str, content: dict[str, Any] | None = None, *, deadline: float) -> dict[str, Any]:
@@ -136,10 +134,9 @@ class ZmqChannel:
                 message = await self._ask(self._control, CONTROL_PREFIX + name, content or {}, {})
         except TimeoutError:
             raise KernelUnresponsive(f"no answer to {name} within {deadline:g} s") from None
-        answer: dict[str, Any] = message["content"]
-        if "error" in answer:
-            raise RequestFailed(f"{name}: {answer['error']}")
-        return answer
+        if "error" in message.content:
+            raise RequestFailed(f"{name}: {message.content['error']}")
+        return message.content
 
     def take_in(self) -> None:
         """Take what has arrived already, before the loop gets to it."""
@@ -156,20 +153,16 @@ class ZmqChannel:
                 answer.set_exception(ChannelClosed())
         self._answers.clear()
 
-    async def _ask(
-        self, receiver: _Receiver, kind: str, content: dict[str, Any], metadata: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def _ask(self, receiver: _Receiver, kind: str, content: dict[str, Any], metadata: dict[str, Any]) -> Message:
         if receiver not in self._receivers:
             raise ChannelClosed
-        message = self._session.msg(kind, content, metadata=metadata)
-        key: str = message["header"]["msg_id"]
-        answer = self._answers[key] = asyncio.get_running_loop().create_future()
+        id, frames = self._wire.packed(kind, content, metadata)
+        answer = self._answers[id] = asyncio.get_running_loop().create_future()
         try:
-            self._session.send(receiver.socket, message)
-            receiver.sent()
+            receiver.send(frames)
             return await answer
         finally:
-            self._answers.pop(key, None)
+            self._answers.pop(id, None)
 
     def _connect(self, kind: int, name: str, take: Callable[[list[bytes]], None]) -> _Receiver:
         socket = self._context.socket(kind)
@@ -178,7 +171,7 @@ class ZmqChannel:
             socket.rcvhwm = EVENTS_QUEUED
             socket.subscribe(EVENT_TOPIC)
         else:
-            socket.setsockopt(zmq.IDENTITY, self._session.bsession)
+            socket.setsockopt(zmq.IDENTITY, self._wire.session.encode())
         socket.connect(self._endpoint(name))
         receiver = _Receiver(socket, take)
         self._receivers.append(receiver)
@@ -191,23 +184,19 @@ class ZmqChannel:
         return f"{self._info['transport']}://{self._info['ip']}:{port}"
 
     def _take_answer(self, frames: list[bytes]) -> None:
-        message = self._read(frames)
+        message = self._wire.read(frames)
         self.heard = asyncio.get_running_loop().time()
-        answer = self._answers.get(message["parent_header"].get("msg_id", ""))
+        answer = self._answers.get(message.parent)
         if answer is not None and not answer.done():
             answer.set_result(message)
 
     def _take_event(self, frames: list[bytes]) -> None:
-        message = self._read(frames)
+        message = self._wire.read(frames)
         self.heard = asyncio.get_running_loop().time()
-        if message["header"]["msg_type"] == EVENT_TYPE:
-            self._on_event(event_from_wire(message["content"]))
+        if message.kind == EVENT_TYPE:
+            self._on_event(event_from_wire(message.content))
         else:
             self._subscribed.set()  # the kernel's welcome
-
-    def _read(self, frames: list[bytes]) -> dict[str, Any]:
-        _, signed = self._session.feed_identities(frames)
-        return self._session.deserialize(signed)
 
 
 class _Receiver:
@@ -226,7 +215,8 @@ class _Receiver:
         self._readers.add_reader(self._fd, self._turn)
         self._loop.call_soon(self._turn)
 
-    def sent(self) -> None:
+    def send(self, frames: list[bytes]) -> None:
+        self.socket.send_multipart(frames)
         self._turn()
 
     def drain(self) -> None:

@@ -329,9 +329,7 @@ class Life:
 
     async def _report_told(self) -> None:
         serials, self._told = sorted(self._told), set()
-        for serial in serials:
-            if await self.ask("told", {"serial": serial}, deadline=QUIET_SECONDS * 10) is None:
-                return
+        await self.ask("told", {"serials": serials}, deadline=PROBE_SECONDS)
 
     def _own(self, work: Awaitable[T]) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.ensure_future(work)  # pyright: ignore[reportAssignmentType]

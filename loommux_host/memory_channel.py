@@ -74,6 +74,7 @@ class MemoryChannel:
         self.answers.set()
         self.interrupts_land = True
         self.clients: list[dict[str, Any]] = []
+        self.told: list[int] = []
         self.children: dict[str, list[int]] = {"pending_children": [], "left_children": []}
         self.on_quit: Callable[[], None] = lambda: None
         self._turn = asyncio.Lock()
@@ -228,7 +229,8 @@ class MemoryChannel:
     def _flush(self) -> dict[str, Any]:
         return {"sequence": self._sequence}
 
-    def _told(self, serial: int) -> dict[str, Any]:
+    def _told(self, serials: list[int]) -> dict[str, Any]:
+        self.told += serials
         return {}
 
     def _rename(self, name: str) -> dict[str, Any]:

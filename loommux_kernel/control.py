@@ -114,7 +114,8 @@ class Control:
         return self._in_worker(self._flushed)
 
     def told(self, content: Content) -> Content:
-        self._kernel.capture.told(int(content["serial"]))
+        for serial in content["serials"]:
+            self._kernel.capture.told(int(serial))
         return {}
 
     def rename(self, content: Content) -> Content:

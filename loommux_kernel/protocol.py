@@ -272,8 +272,8 @@ CONTROL_REQUESTS: dict[str, str] = {
     "withdraw": "never run that submission, if it has not started",
     # {} -> {"sequence"}: everything written before the request is in the record
     "flush": "bring buffered output into the record",
-    # {"serial": int} -> {}: a caller has been told of that execution's end
-    "told": "that execution may be dropped when space runs out",
+    # {"serials": [int...]} -> {}: a caller has been told of the ends of these executions
+    "told": "these executions may be dropped when space runs out",
     # {"name": str} -> {}
     "rename": "the kernel's new name",
     # {} -> {}: answer, then exit with atexit handlers

@@ -158,7 +158,7 @@ async def test_a_request_that_is_not_answered_ends_at_its_deadline(channel: ZmqC
 async def test_an_error_answer_is_raised_with_its_text(channel: ZmqChannel, kernel: Kernel) -> None:
     kernel.answers["loommux_told"] = lambda message: ({"error": "no such execution"}, {})
     with pytest.raises(RequestFailed, match="told: no such execution"):
-        await channel.request("told", {"serial": 9}, deadline=10)
+        await channel.request("told", {"serials": [9]}, deadline=10)
 
 
 async def test_events_arrive_in_order_and_none_is_left_when_many_come_at_once(

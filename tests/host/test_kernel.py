@@ -437,7 +437,8 @@ async def test_what_was_told_is_reported_to_the_process_a_little_later(kernel: K
     for serial in (1, 2, 2):
         life.told(serial)
     assert "told" not in launching.channel.requests
-    await until(lambda: launching.channel.requests.count("told") == 2)
+    await until(lambda: launching.channel.told == [1, 2])
+    assert launching.channel.requests.count("told") == 1
 
 
 def test_a_submission_is_decided_once() -> None:
