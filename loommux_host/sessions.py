@@ -33,7 +33,8 @@ class Caller:
     """Who a call comes from (contract 9.3). `id` is told to nobody but the owner of the call.
 
     `modern`: the era without sessions. `resource` is the kernel that the caller's
-    configuration names (``X-Loommux-Resource``).
+    configuration names (``X-Loommux-Resource``). `short` goes into the name of a private
+    kernel. `policy` is the generation of the lease policy that the caller has pinned.
     """
 
     id: str
@@ -41,6 +42,8 @@ class Caller:
     kind: OriginKind = OriginKind.SESSION
     modern: bool = False
     resource: str | None = None
+    short: str = ""
+    policy: int | None = None
 
     @property
     def person(self) -> bool:
@@ -79,10 +82,10 @@ class Binder(Protocol):
 
 
 class LeaseHooks(Protocol):
-    """What the leases are told; times are read from their own clock."""
+    """What the leases are told; times are read from their own clock. `answered` is False for a call cut off."""
 
     def call_began(self, caller: Caller, kernel: Kernel) -> None: ...
-    def call_ended(self, caller: Caller, kernel: Kernel) -> None: ...
+    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None: ...
     def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None: ...
     def cell_ended(self, kernel: Kernel, cell: Key) -> None: ...
     def told(self, kernel: Kernel, cell: Key) -> None: ...
@@ -92,7 +95,7 @@ class NoLeases:
     """Over stdio the server's life is the kernel's lease."""
 
     def call_began(self, caller: Caller, kernel: Kernel) -> None: ...
-    def call_ended(self, caller: Caller, kernel: Kernel) -> None: ...
+    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None: ...
     def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None: ...
     def cell_ended(self, kernel: Kernel, cell: Key) -> None: ...
     def told(self, kernel: Kernel, cell: Key) -> None: ...
@@ -150,17 +153,22 @@ class Sessions:
 
     @contextlib.contextmanager
     def calling(self, caller: Caller, kernel: Kernel) -> Iterator[None]:
-        """The caller is there as long as the block runs, and for a minute after."""
+        """The caller is there as long as the block runs, and for a minute after. People hold and renew nothing."""
+        if caller.person:
+            yield
+            return
         presence = self.presence(caller.id)
         presence.label = caller.label
         presence.open_calls += 1
         self._leases.call_began(caller, kernel)
+        answered = False
         try:
             yield
+            answered = True
         finally:
             presence.open_calls -= 1
             presence.last_call = self._clock()
-            self._leases.call_ended(caller, kernel)
+            self._leases.call_ended(caller, kernel, answered)
 
     # -- who is there ---------------------------------------------------------------
 

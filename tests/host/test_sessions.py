@@ -31,8 +31,8 @@ class Leases:
     def call_began(self, caller: Caller, kernel: Kernel) -> None:
         self.told_of.append(("call began", caller.id))
 
-    def call_ended(self, caller: Caller, kernel: Kernel) -> None:
-        self.told_of.append(("call ended", caller.id))
+    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None:
+        self.told_of.append(("call ended" if answered else "call cut off", caller.id))
 
     def cell_started(self, kernel: Kernel, cell: tuple[int, int], caller: str | None) -> None:
         self.told_of.append(("started", cell, caller))
