@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.recordstore import CODES, Kind, Row, Store
@@ -33,11 +34,11 @@ class Execution:
     evalue: str | None = None
     told: bool = False
     dropped: str | None = None
-    #: Combined lines when it ended.
-    lines_at_end: int = 0
-    late: bool = False
-    #: The facts as they are stored, None when the execution is not.
+    #: How many combined lines there were at the end, when output came after it.
+    lines_at_end: int | None = None
+    #: The facts as they are stored, None when the execution is not; and as `rows` gave them.
     stored: Row | None = None
+    given: Row | None = None
 
     @classmethod
     def unknown(cls, transcript: Transcript, at: float) -> Execution:
@@ -54,33 +55,32 @@ class Execution:
 
     def end(self, state: State, completed_at: float, ename: str | None, evalue: str | None) -> None:
         self.state, self.completed_at, self.ename, self.evalue = state, completed_at, ename, evalue
-        self.lines_at_end = self.transcript.counts(Stream.COMBINED).lines
 
     def receive(self) -> Transcript:
         """Output comes; whatever comes after the end is late."""
-        self.late = self.late or self.ended
+        if self.ended and self.lines_at_end is None:
+            self.lines_at_end = self.transcript.counts(Stream.COMBINED).lines
         return self.transcript
 
     def late_lines(self) -> int:
         """Lines that came after the end; at least 1 when anything did."""
-        if not self.late:
+        if self.lines_at_end is None:
             return 0
         return max(1, self.transcript.counts(Stream.COMBINED).lines - self.lines_at_end)
 
     def facts(self) -> Row:
         """What can change after the begin."""
         return (
-            Kind.FACTS, self.serial, self.state, self.completed_at, self.ename, self.evalue,
-            self.late_lines(), self.told, self.dropped,
+            Kind.FACTS, self.serial, self.state.value, self.completed_at, self.ename, self.evalue,
+            self.late_lines(), self.told, self.dropped, self.lines_at_end,
         )  # fmt: skip
 
     def rows(self, at: float) -> list[Row]:
         """What is to be written; the same again until `saved`."""
-        facts = self.facts()
+        facts = self.given = self.facts()
         rows = self.transcript.rows(at)
         if self.stored is None:
-            origin = json.dumps(asdict(self.origin))
-            begin = (self.serial, self.number, origin, self.source, self.submitted_at, self.started_at)
+            begin = (self.serial, self.number, _origin(self.origin), self.source, self.submitted_at, self.started_at)
             rows.insert(0, (Kind.EXECUTION, *begin, *facts[2:]))
         elif facts != self.stored:
             rows.insert(0, facts)
@@ -88,27 +88,30 @@ class Execution:
 
     def saved(self) -> None:
         """The last `rows` are written, and nothing happened since."""
-        self.stored = self.facts()
+        self.stored = self.given
         self.transcript.saved()
+
+
+@lru_cache(maxsize=64)
+def _origin(origin: Origin) -> str:
+    return json.dumps(asdict(origin))
 
 
 def load(store: Store, transcript: Transcript) -> Execution | None:
     """The execution of an empty transcript as it is stored, to go on; raises sqlite3.Error."""
     found = store.query(
-        "SELECT number, origin, source, submitted_at, started_at, state, completed_at, ename, evalue, late_lines,"
-        " told, dropped FROM executions WHERE serial = ?",
+        "SELECT number, origin, source, submitted_at, started_at, state, completed_at, ename, evalue,"
+        " told, dropped, lines_at_end FROM executions WHERE serial = ?",
         transcript.serial,
     )
     if not found:
         return None
-    number, origin, source, submitted, started, state, completed, ename, evalue, late, told, dropped = found[0]
+    number, origin, source, submitted, started, state, completed, ename, evalue, told, dropped, at_end = found[0]
     _take_up(store, transcript)
     execution = Execution(
         transcript, number, Origin.from_wire(json.loads(origin)), source, submitted, started,
-        State(state), completed, ename, evalue, bool(told), dropped,
+        State(state), completed, ename, evalue, bool(told), dropped, at_end,
     )  # fmt: skip
-    execution.late = late > 0
-    execution.lines_at_end = transcript.counts(Stream.COMBINED).lines - late
     execution.stored = execution.facts()
     return execution
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
 from pathlib import Path
 
 from loommux_kernel.protocol import State, Stream
@@ -44,7 +45,7 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
 def _descriptors(reader: RecordReader) -> list[tuple[int, Stream, Path, int]]:
     streams = {code: stream for stream, code in CODES.items()}
     found = reader._query("SELECT serial, stream, path, taken FROM descriptors ORDER BY serial, stream, path")
-    return [(serial, streams[code], Path(path), taken) for serial, code, path, taken in found]
+    return [(serial, streams[code], Path(os.fsdecode(path)), taken) for serial, code, path, taken in found]
 
 
 def _take_in(writer: RecordWriter, serial: int, stream: Stream, file: Path, taken: int) -> None:

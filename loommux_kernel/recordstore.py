@@ -16,7 +16,6 @@ import contextlib
 import os
 import sqlite3
 import weakref
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,12 @@ BATCH = 64
 WRITER_PATIENCE = 0.2
 
 _SETTINGS = ("journal_mode = WAL", "synchronous = OFF", "temp_store = MEMORY", f"journal_size_limit = {1 << 24}")
-_COLUMNS = "abcdefghijklm"
+_COLUMNS = "abcdefghijklmn"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS executions (
     serial INTEGER PRIMARY KEY, number INTEGER, origin TEXT, source TEXT, submitted_at REAL, started_at REAL,
-    state TEXT, completed_at REAL, ename TEXT, evalue TEXT, late_lines INTEGER, told INTEGER, dropped TEXT);
+    state TEXT, completed_at REAL, ename TEXT, evalue TEXT, late_lines INTEGER, told INTEGER, dropped TEXT,
+    lines_at_end INTEGER);
 CREATE INDEX IF NOT EXISTS numbers ON executions (number);
 CREATE TABLE IF NOT EXISTS streams (
     serial INTEGER, stream INTEGER, lines INTEGER, characters INTEGER, utf8_bytes INTEGER, settled INTEGER,
@@ -53,27 +53,27 @@ CREATE TABLE IF NOT EXISTS displays (
 CREATE TABLE IF NOT EXISTS notices (
     id INTEGER PRIMARY KEY, serial INTEGER, label TEXT, text TEXT, at REAL);
 CREATE TABLE IF NOT EXISTS descriptors (
-    path TEXT PRIMARY KEY, serial INTEGER, stream INTEGER, taken INTEGER);
+    path BLOB PRIMARY KEY, serial INTEGER, stream INTEGER, taken INTEGER);
 """
 
 
-class Kind(StrEnum):
-    """What a row of a drain does. Values are the columns that follow, in order."""
+class Kind:
+    """What a row of a drain does: its first value, plain numbers because sqlite3 is quick with those."""
 
-    EXECUTION = "execution"
-    FACTS = "facts"
-    STREAM = "stream"
-    CHUNK = "chunk"
-    CHUNKS_GONE = "chunks_gone"
-    PART = "part"
-    PARTS_GONE = "parts_gone"
-    PARTS_COPY = "parts_copy"
-    DISPLAY = "display"
-    DISPLAY_LINE = "display_line"
-    DISPLAYS_GONE = "displays_gone"
-    NOTICE = "notice"
-    DESCRIPTOR = "descriptor"
-    BODY_GONE = "body_gone"
+    EXECUTION = 0
+    FACTS = 1
+    STREAM = 2
+    CHUNK = 3
+    CHUNKS_GONE = 4
+    PART = 5
+    PARTS_GONE = 6
+    PARTS_COPY = 7
+    DISPLAY = 8
+    DISPLAY_LINE = 9
+    DISPLAYS_GONE = 10
+    NOTICE = 11
+    DESCRIPTOR = 12
+    BODY_GONE = 13
 
 
 def _values(count: int) -> str:
@@ -81,9 +81,9 @@ def _values(count: int) -> str:
 
 
 _ACTIONS = {
-    Kind.EXECUTION: f"INSERT OR REPLACE INTO executions VALUES ({_values(13)})",
+    Kind.EXECUTION: f"INSERT OR REPLACE INTO executions VALUES ({_values(14)})",
     Kind.FACTS: "UPDATE executions SET state = NEW.b, completed_at = NEW.c, ename = NEW.d, evalue = NEW.e,"
-    " late_lines = NEW.f, told = NEW.g, dropped = NEW.h WHERE serial = NEW.a",
+    " late_lines = NEW.f, told = NEW.g, dropped = NEW.h, lines_at_end = NEW.i WHERE serial = NEW.a",
     Kind.STREAM: f"INSERT OR REPLACE INTO streams VALUES ({_values(10)})",
     Kind.CHUNK: f"INSERT OR REPLACE INTO chunks VALUES ({_values(7)})",
     Kind.CHUNKS_GONE: "DELETE FROM chunks WHERE serial = NEW.a AND stream = NEW.b AND first BETWEEN NEW.c AND NEW.d",
@@ -103,7 +103,7 @@ _ACTIONS = {
 _DRAIN = (
     f"CREATE VIEW IF NOT EXISTS drain AS SELECT NULL AS kind, {', '.join(f'NULL AS {c}' for c in _COLUMNS)} WHERE 0;\n"
     + "\n".join(
-        f"CREATE TRIGGER IF NOT EXISTS put_{kind} INSTEAD OF INSERT ON drain WHEN NEW.kind = '{kind}'"
+        f"CREATE TRIGGER IF NOT EXISTS put_{kind} INSTEAD OF INSERT ON drain WHEN NEW.kind = {kind}"
         f" BEGIN {action}; END;"
         for kind, action in _ACTIONS.items()
     )
@@ -114,15 +114,25 @@ _PADDING = [(None,) * n for n in range(len(_COLUMNS) + 1)]
 #: A `Kind` and its values.
 Row = tuple[Any, ...]
 
-_open: weakref.WeakSet[Connected] = weakref.WeakSet()
+_owned: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
 
-class Connected:
-    """Whoever holds a connection to a store. A forked child forgets it, see `_forget`."""
+class Forgetful:
+    """What belongs to the process that made it: a forked child calls `forget` on it."""
+
+    def __init__(self) -> None:
+        _owned.add(self)
+
+    def forget(self) -> None:
+        raise NotImplementedError
+
+
+class Connected(Forgetful):
+    """Whoever holds a connection to a store."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__()
         self._connection: sqlite3.Connection | None = connection
-        _open.add(self)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -195,8 +205,8 @@ class Store(Connected):
 
 def _forget() -> None:
     """In a forked child: the file belongs to the parent, and a mutex of SQLite may be held for ever."""
-    for connected in list(_open):
-        connected.forget()
+    for owned in list(_owned):
+        owned.forget()
 
 
 def _leak(connection: sqlite3.Connection) -> None:

@@ -24,7 +24,7 @@ from loommux_kernel.budget import Budget
 from loommux_kernel.controls import visible
 from loommux_kernel.execution import Execution, load
 from loommux_kernel.protocol import REPLY_BODY_BYTES, Counts, Origin, State, Stream
-from loommux_kernel.recordstore import CODES, Kind, Row, Store
+from loommux_kernel.recordstore import CODES, Forgetful, Kind, Row, Store
 from loommux_kernel.transcript import Transcript
 
 #: Characters of text that are gathered before they go through the terminals.
@@ -44,14 +44,15 @@ DISPLAY_IDS = 4096
 LOST = "some output was lost because the record store could not be written"
 
 
-class RecordWriter:
+class RecordWriter(Forgetful):
     """See the module. Times are seconds since the epoch."""
 
     def __init__(self, path: Path, budget_bytes: int, on_trouble: Callable[[str], None]) -> None:
+        super().__init__()
+        self._ours = True
         self._path = path
         self._on_trouble = on_trouble
         self._told: set[str] = set()
-        self._pid = os.getpid()
         self._store: Store | None = None
         self._retry_at = 0.0
         self._budget = Budget(budget_bytes)
@@ -77,20 +78,20 @@ class RecordWriter:
         self, serial: int, number: int | None, origin: Origin, source: str, submitted_at: float, started_at: float
     ) -> None:
         """An execution starts."""
-        if self._is_ours():
+        if self._ours:
             transcript = self._transcript(serial)
             self._dirty[serial] = Execution(transcript, number, origin, visible(source), submitted_at, started_at)
             self._adopt(self._dirty[serial])
 
     def end(self, serial: int, state: State, completed_at: float, ename: str | None, evalue: str | None) -> None:
         """An execution has ended; what arrives for it now is late."""
-        if self._is_ours():
+        if self._ours:
             self._change(serial).end(state, completed_at, _visible(ename), _visible(evalue))
             self._budget.finished(serial, told=False)
 
     def mark_told(self, serial: int) -> None:
         """Somebody was told of that execution's end: its output may go when space runs out."""
-        if self._is_ours():
+        if self._ours:
             self._change(serial).told = True
             self._budget.finished(serial, told=True)
 
@@ -98,7 +99,7 @@ class RecordWriter:
 
     def text(self, serial: int, stream: Stream, text: str) -> None:
         """Text as it was written to a stream."""
-        if text and self._is_ours():
+        if text and self._ours:
             self._queue.append((serial, stream, text))
             self._queued += len(text)
             if self._queued >= GATHERED:
@@ -106,7 +107,7 @@ class RecordWriter:
 
     def traceback(self, serial: int, text: str, shown: str | None = None) -> None:
         """A traceback; the combined stream gets `shown` when that is given: it is shortened there."""
-        if self._is_ours():
+        if self._ours:
             self._change(serial).receive().traceback(text, shown)
 
     def display(
@@ -120,8 +121,9 @@ class RecordWriter:
         display_id: str | None,
     ) -> int:
         """A display (`kind` ``display``) or a result (``result``); its ordinal, from 1."""
-        if not self._is_ours():
+        if not self._ours:
             return 0
+        display_id = _visible(display_id)
         ordinal = self._change(serial).receive().display(kind, number, bundle, metadata, display_id)
         if display_id is not None:
             self._shown.setdefault(display_id, []).append((serial, ordinal))
@@ -136,8 +138,9 @@ class RecordWriter:
         One whose text has left the screen is shown anew: at the end of its
         execution if that is `serial`, which updates it, else as a display of `serial`.
         """
-        if not self._is_ours():
+        if not self._ours:
             return
+        display_id = visible(display_id)
         kept: list[tuple[int, int]] = []
         for owner, ordinal in self._shown.get(display_id, ()):
             execution = self._change(owner)
@@ -154,13 +157,13 @@ class RecordWriter:
 
     def clear(self, serial: int, wait: bool) -> None:
         """`clear_output`; with `wait` it happens before the next output."""
-        if self._is_ours():
+        if self._ours:
             self._change(serial).receive().clear(wait)
 
     # -- beside the output -------------------------------------------------------
 
     def notice(self, serial: int | None, label: str, text: str, at: float) -> None:
-        if self._is_ours():
+        if self._ours:
             self._loose.append((Kind.NOTICE, serial, visible(label), visible(text), at))
 
     def descriptor(self, serial: int, stream: Stream, path: Path, offset: int) -> None:
@@ -168,38 +171,38 @@ class RecordWriter:
 
         Bytes of a character that is not complete yet are not taken in.
         """
-        if self._is_ours():
-            self._descriptors[str(path)] = (Kind.DESCRIPTOR, os.fsdecode(path), serial, CODES[stream], offset)
+        if self._ours:
+            self._descriptors[str(path)] = (Kind.DESCRIPTOR, os.fsencode(path), serial, CODES[stream], offset)
 
     # -- what there is -----------------------------------------------------------
 
     def counts(self, serial: int, stream: Stream = Stream.COMBINED) -> Counts:
         """The size of a stream, with all that was said so far."""
-        return self._look(serial).transcript.counts(stream) if self._is_ours() else Counts()
+        return self._look(serial).transcript.counts(stream) if self._ours else Counts()
 
     def late_lines(self, serial: int) -> int:
         """How many lines arrived after the execution's end."""
-        return self._look(serial).late_lines() if self._is_ours() else 0
+        return self._look(serial).late_lines() if self._ours else 0
 
     def last_line(self, serial: int) -> str:
         """The last line that is not blank, at most 200 characters of it."""
-        return self._look(serial).transcript.last_line(LAST_LINE_CHARACTERS) if self._is_ours() else ""
+        return self._look(serial).transcript.last_line(LAST_LINE_CHARACTERS) if self._ours else ""
 
     def body(self, serial: int) -> str | None:
         """The combined text if it is small enough to travel with a reply."""
-        return self._look(serial).transcript.text(REPLY_BODY_BYTES) if self._is_ours() else None
+        return self._look(serial).transcript.text(REPLY_BODY_BYTES) if self._ours else None
 
     # -- to the disk -------------------------------------------------------------
 
     def commit(self) -> None:
         """Write everything since the last commit as one transaction."""
-        if self._is_ours():
+        if self._ours:
             self._feed()
             self._write()
 
     def close(self) -> None:
         """Commit, and let go of the store."""
-        if not self._is_ours():
+        if not self._ours:
             return
         self._retry_at = 0.0
         self.commit()
@@ -215,10 +218,12 @@ class RecordWriter:
         """Something could not be written yet: commit again soon."""
         return bool(self._dirty or self._loose or self._descriptors)
 
-    # -- inside ------------------------------------------------------------------
+    def forget(self) -> None:
+        """In a forked child: from now on nothing does anything."""
+        self._ours = False
+        self._store = None
 
-    def _is_ours(self) -> bool:
-        return os.getpid() == self._pid
+    # -- inside ------------------------------------------------------------------
 
     def _change(self, serial: int) -> Execution:
         """An execution to which something happens now, after all text that was said before."""
@@ -249,9 +254,10 @@ class RecordWriter:
 
     def _adopt(self, execution: Execution) -> None:
         self._executions[execution.serial] = execution
-        for serial in list(self._executions)[: max(0, len(self._executions) - KEPT_STORED)]:
-            if serial not in self._dirty and self._executions[serial].ended:
-                del self._executions[serial]
+        if len(self._executions) > 2 * KEPT_STORED:
+            for serial in list(self._executions)[:KEPT_STORED]:
+                if serial not in self._dirty and self._executions[serial].ended:
+                    del self._executions[serial]
 
     def _part(self, serial: int, stream: Stream, row: int, part: int) -> str | None:
         return self._store.part(serial, CODES[stream], row, part) if self._store else None

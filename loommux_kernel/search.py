@@ -14,7 +14,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loommux_kernel.clipping import clip
@@ -122,6 +122,8 @@ class Query:
     def _find_text(self, text: str) -> Found:
         literal = self._literal or ""
         count = text.count(literal)
+        if count * 4 > text.count("\n"):
+            return [index for index, line in enumerate(text.split("\n")) if literal in line], count
         starts: list[int] = []
         at = text.find(literal) if count else -1
         while at >= 0:
@@ -215,73 +217,82 @@ def _lines_of(starts: Iterable[int], text: str) -> list[int]:
     return lines
 
 
-@dataclass
+Shown = tuple[int, str, str]
+
+
 class _Rows:
     """Matching lines with their context, each line once, the middle left out when they are too many."""
 
-    before: int
-    after: int
-    max_chars: int | None
-    omitted: int = 0
-    _head: list[tuple[int, str, str]] = field(default_factory=list)
-    _tail: deque[tuple[int, str, str]] = field(default_factory=deque)
-    _head_size: int = 0
-    _tail_size: int = 0
-    #: The last lines before the next piece, for its context.
-    _recent: deque[tuple[int, str]] = field(default_factory=deque)
-    #: Up to which line the context of the last match goes.
-    _until: int = 0
-    #: The last line that was shown.
-    _shown: int = 0
+    def __init__(self, before: int, after: int, max_chars: int | None) -> None:
+        self._before = before
+        self._after = after
+        self._max_chars = max_chars
+        self._head: list[Shown] = []
+        self._room = HEAD_CHARACTERS
+        #: Rows of the last texts, once the head is full.
+        self._tail: deque[list[Shown]] = deque()
+        self._tail_size = 0
+        self.omitted = 0
+        #: The last lines of the text before, for the context of matches in the next one.
+        self._recent: deque[tuple[int, str]] = deque(maxlen=before)
+        #: Up to which line the context of the last match goes, and which line was shown last.
+        self._until = self._shown = 0
 
     def add(self, first: int, text: str, matching: list[int]) -> None:
         """The lines of `text`, of which those with the indexes `matching` match."""
-        if not matching and self._until < first:
-            self._remember(first, text)
-            return
-        lines = text.split("\n")
+        if matching or self._until >= first:
+            lines = text.split("\n")
+            if self._before or self._after:
+                self._keep(list(self._with_context(first, lines, matching)))
+            else:
+                self._keep([(first + index, "M", lines[index]) for index in matching])
+        if self._before:
+            last = text.rsplit("\n", self._before)[-self._before :]
+            self._recent.extend(enumerate(last, first + text.count("\n") + 1 - len(last)))
+
+    def result(self) -> list[Shown]:
+        tail = [row for rows in self._tail for row in rows]
+        size, kept = 0, 0
+        while kept < len(tail) and size <= TAIL_CHARACTERS:
+            kept += 1
+            size += self._size(tail[-kept])
+        self.omitted += len(tail) - kept
+        return [(n, kind, clip(line, self._max_chars)) for n, kind, line in self._head + tail[len(tail) - kept :]]
+
+    def _with_context(self, first: int, lines: list[str], matching: list[int]) -> Iterator[Shown]:
         for index in matching:
             number = first + index
-            self._context(first, lines, min(self._until, number - 1))
-            self._lead(first, lines, number)
-            self._show(number, "M", lines[index])
-            self._until = number + self.after
-        self._context(first, lines, min(self._until, first + len(lines) - 1))
-        self._remember(first, text)
+            yield from self._between(first, lines, self._shown + 1, min(self._until, number - 1))
+            yield from self._between(first, lines, max(number - self._before, self._shown + 1), number - 1)
+            yield number, "M", lines[index]
+            self._shown, self._until = number, number + self._after
+        yield from self._between(first, lines, self._shown + 1, min(self._until, first + len(lines) - 1))
 
-    def result(self) -> list[tuple[int, str, str]]:
-        return [*self._head, *self._tail]
-
-    def _context(self, first: int, lines: list[str], until: int) -> None:
-        for number in range(max(self._shown + 1, first), until + 1):
-            self._show(number, "C", lines[number - first])
-
-    def _lead(self, first: int, lines: list[str], number: int) -> None:
-        since = max(number - self.before, self._shown + 1)
-        for earlier, line in list(self._recent):
-            if since <= earlier < first:
-                self._show(earlier, "C", line)
-        for earlier in range(max(since, first), number):
-            self._show(earlier, "C", lines[earlier - first])
-
-    def _remember(self, first: int, text: str) -> None:
-        if not self.before:
+    def _between(self, first: int, lines: list[str], since: int, until: int) -> Iterator[Shown]:
+        if since > until:
             return
-        last = text.rsplit("\n", self.before)[-self.before :]
-        begin = first + text.count("\n") + 1 - len(last)
-        self._recent.extend(enumerate(last, begin))
-        while len(self._recent) > self.before:
-            self._recent.popleft()
+        if since < first:
+            yield from ((number, "C", line) for number, line in self._recent if since <= number <= until)
+        yield from ((number, "C", lines[number - first]) for number in range(max(since, first), until + 1))
+        self._shown = until
 
-    def _show(self, number: int, kind: str, line: str) -> None:
-        row = (number, kind, clip(line, self.max_chars))
-        self._shown = number
-        if not self._tail and self._head_size + len(row[2]) <= HEAD_CHARACTERS:
-            self._head.append(row)
-            self._head_size += len(row[2])
-            return
-        self._tail.append(row)
-        self._tail_size += len(row[2])
-        while self._tail_size > TAIL_CHARACTERS and len(self._tail) > 1:
-            self._tail_size -= len(self._tail.popleft()[2])
-            self.omitted += 1
+    def _keep(self, rows: list[Shown]) -> None:
+        fit = 0
+        if not self._tail:
+            while fit < len(rows) and self._room >= self._size(rows[fit]):
+                self._room -= self._size(rows[fit])
+                fit += 1
+            self._head += rows[:fit]
+        if fit < len(rows):
+            self._tail.append(rows[fit:])
+            self._tail_size += self._sizes(rows[fit:])
+            while len(self._tail) > 1 and self._tail_size - self._sizes(self._tail[0]) > TAIL_CHARACTERS:
+                gone = self._tail.popleft()
+                self._tail_size -= self._sizes(gone)
+                self.omitted += len(gone)
+
+    def _sizes(self, rows: list[Shown]) -> int:
+        return sum([self._size(row) for row in rows])
+
+    def _size(self, row: Shown) -> int:
+        return len(row[2]) if self._max_chars is None else min(len(row[2]), self._max_chars)
