@@ -40,9 +40,11 @@ FIRST_DELAY = 0.01
 #: Seconds between drains while little is said, and while much is: more than `MUCH` bytes in one.
 INTERVAL = 0.015
 LONG_INTERVAL = 0.04
+#: Seconds between attempts to write what the disk has refused.
+RETRY_INTERVAL = 0.5
 #: Seconds from an execution's start to the first event that tells of its output.
 FIRST_EVENT_DELAY = 0.03
-MUCH = 1 << 18
+MUCH = 1 << 16
 #: Executions whose request and number are remembered for output that arrives after their end.
 REMEMBERED = 1000
 
@@ -147,6 +149,9 @@ class Recorder:
             self._arm(0.0)
         elif drained:
             self._arm(INTERVAL if drained < MUCH else LONG_INTERVAL)
+        elif self.writer is not None and self.writer.waiting:
+            self._commit()  # the disk could not be written: try again
+            self._arm(RETRY_INTERVAL)
         else:
             with self._queue.lock:
                 self._queue.asleep = not self._queue.items
