@@ -111,13 +111,14 @@ class Carrier:
     def _of_read(self, answer: ReadAnswer, facts: ExecutionFacts) -> Iterator[Carried]:
         lines = [clip(line, answer.max_chars) for line in answer.lines]
         text = "\n".join(lines)
-        if len(text) <= BODY_CHARACTERS:
+        if answer.size is None and len(text) <= BODY_CHARACTERS:
             yield Carried(text)
+        size = answer.size or counts_of(lines)
         span = next_range(answer.first, lines, answer.total, self._room(text[: BODY_CHARACTERS * 2]))
         first, last, max_chars = span[0], min(span[1], answer.last), span[2] or answer.max_chars
         call = read_call(facts, answer.kernel, answer.stream, (first, last, max_chars))
-        said = self._said("Lines", amount(counts_of(lines)), len(text), call, "search_output()")
-        yield from self._excerpt(lines, lines, len(lines), said, call)
+        said = self._said("Lines", amount(size), size.characters, call, "search_output()")
+        yield from self._excerpt(lines, lines if answer.tail is None else answer.tail, size.lines, said, call)
 
     def _of_search(self, answer: SearchAnswer, facts: ExecutionFacts) -> Iterator[Carried]:
         found = answer.result.rows if answer.result else []

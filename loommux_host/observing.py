@@ -16,6 +16,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from loommux_host import ranges
 from loommux_host.kernel import Kernel
 from loommux_host.phrases import cell, sender
 from loommux_host.reading import reading
@@ -127,13 +128,16 @@ class Observer:
         def work(reader: RecordReader) -> ReadAnswer:
             facts, total = _sizes(reader, chosen, stream)
             first, last = wanted.resolve(total.lines)
+            found = ranges.read(reader, ranges.Range(facts.serial, stream, first, last, total, asked.max_chars))
             return ReadAnswer(
                 execution=facts,
                 stream=stream,
                 first=first,
                 last=last,
                 total=total,
-                lines=reader.lines(facts.serial, stream, first, last, asked.max_chars) if first <= last else [],
+                lines=found.lines,
+                tail=found.tail,
+                size=found.size,
                 line_range=asked.line_range,
                 max_chars=asked.max_chars,
                 older_process=chosen.older,

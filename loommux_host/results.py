@@ -147,7 +147,11 @@ class ExecutionStatusAnswer(Answer):
 
 @dataclass
 class ReadAnswer(Answer):
-    """Lines `first` to `last` (1-based, inclusive; first > last: none) of a stream."""
+    """Lines `first` to `last` (1-based, inclusive; first > last: none) of a stream.
+
+    When they are more than a result can carry, `lines` are only the first ones, enough to
+    exceed it, `tail` the last ones, and `size` says how much they all are.
+    """
 
     execution: ExecutionFacts | None = None
     stream: Stream = Stream.COMBINED
@@ -155,6 +159,8 @@ class ReadAnswer(Answer):
     last: int = 0
     total: Counts = field(default_factory=Counts)
     lines: list[str] = field(default_factory=list)
+    tail: list[str] | None = None
+    size: Counts | None = None
     line_range: str | None = None
     max_chars: int | None = None
     older_process: bool = False

@@ -24,7 +24,7 @@ from loommux_host.results import (
     StatusAnswer,
 )
 from loommux_host.sessions import Caller
-from loommux_kernel.protocol import State, Stream
+from loommux_kernel.protocol import Counts, State, Stream
 
 pytestmark = pytest.mark.anyio
 A = TypeVar("A", bound=Answer)
@@ -305,6 +305,24 @@ async def test_lines_are_read_by_range(at: Server) -> None:
     assert (answer.first, answer.last, answer.total.lines) == (20, 22, 1000)
     assert answer.lines == [f"line …[{n} chars omitted]" for n in (2, 2, 2)]
     assert (answer.line_range, answer.max_chars) == ("20:22", 5)
+
+
+async def test_of_more_lines_than_a_result_carries_only_the_ends_are_held(at: Server) -> None:
+    async def huge(cell: MemoryCell) -> State | None:
+        cell.print("".join(f"line {n:06d}\n" for n in range(1, 60_001)))
+        return None
+
+    at.launching.codes["huge"] = huge
+    await at.service.run_cell(ME, "huge")
+    for line_range, first, count in ((None, 1, 60_000), ("1000:50000", 1000, 49_001)):
+        answer = of(ReadAnswer, await at.service.read_output(ME, line_range=line_range))
+        assert answer.lines[0] == f"line {first:06d}"
+        assert 200_000 < sum(len(line) + 1 for line in answer.lines) < 250_000
+        assert answer.tail is not None
+        assert (len(answer.tail), answer.tail[-1]) == (500, f"line {first + count - 1:06d}")
+        assert answer.size == Counts(count, count * 12, count * 12)
+    small = of(ReadAnswer, await at.service.read_output(ME, line_range="1000:11000"))
+    assert (len(small.lines), small.tail, small.size) == (10_001, None, None)
 
 
 async def test_reading_does_not_wait_for_a_kernel_that_does_not_answer(at: Server, script: Script) -> None:
