@@ -35,8 +35,8 @@ for epoch in range(1, 1001):
     time.sleep(0.02)"""
 FIGURE = """\
 import matplotlib.pyplot as plt
-plt.plot(history)
-plt.title("history");"""
+plt.plot(roots)
+plt.title("roots");"""
 
 
 class Tour:
@@ -91,8 +91,8 @@ async def server(workspace: Path) -> AsyncIterator[Tour]:
 
 async def tour(t: Tour) -> None:
     t.say("State is kept between cells.")
-    await t.call("run_cell", freeform="history = [n ** 0.5 for n in range(8)]\nlen(history)")
-    await t.call("run_cell", freeform="max(history)")
+    await t.call("run_cell", freeform="roots = [n ** 0.5 for n in range(8)]\nlen(roots)")
+    await t.call("run_cell", freeform="max(roots)")
 
     t.say("A long cell goes on after its call has returned; it can be watched, read and searched meanwhile.")
     training = _number(await t.call("run_cell", freeform=TRAINING))
@@ -115,13 +115,13 @@ async def tour(t: Tour) -> None:
     await t.call("run_cell", freeform=FIGURE)
 
     t.say("A Python error is a result with a traceback; what did nothing is marked as an error.")
-    await t.call("run_cell", freeform="history / 0")
+    await t.call("run_cell", freeform="roots / 0")
     await t.call("read_output", execution=999)
     await t.call("read_output", line_range="x")
 
     t.say("Restart always works; records of the process before stay readable.")
     await t.call("restart")
-    await t.call("run_cell", freeform="history")
+    await t.call("run_cell", freeform="roots")
     await t.call("read_output", execution=2, process=1)
     await t.call("status")
 

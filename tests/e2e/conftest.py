@@ -30,6 +30,7 @@ def place(tmp_path: Path, private_jupyter: Path) -> Iterator[Place]:
         files = [str(p.relative_to(made.temporary)) for p in made.temporary.rglob("*") if p != made.errors]
         assert not left, f"processes left: {left}\n{made.log()}"
         assert not files, f"files left: {files}\n{made.log()}"
+        assert "loommux: ERROR" not in made.log(), made.log()
     finally:
         shutil.rmtree(made.temporary)
 
