@@ -13,9 +13,6 @@ Child kernels have no entry of their own; their cells count for their home.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-
 from .lease_decisions import (
     ALERTING,
     AlertCleared,
@@ -29,85 +26,17 @@ from .lease_decisions import (
     Why,
 )
 from .lease_policy import Mode, Policy, Scope
+from .lease_state import EVERY_CALLER, NEVER, KeptKernel, Lease
 
-#: Stands for every caller that holds the kernel: a child's cell is a cell of each of them.
-EVERY_CALLER = "*"
 #: Seconds after its last call for which a caller counts as present (contract 4).
 PRESENCE = 60.0
-NEVER = -math.inf
-
-
-@dataclass
-class _Lease:
-    caller: str
-    policy: Policy
-    standing: Standing | None
-    last_call: float
-    #: What windows count from: the last sign of the caller, or the last end of a cell of its.
-    last_sign: float
-    #: When the standing began.
-    since: float
-    #: Whether the caller was heard since then.
-    heard: bool = True
-    #: Of a departed lease: until when a running cell of its caller counts as held.
-    held_until: float = NEVER
-    #: Of a departed lease: its caller cannot come back.
-    final: bool = False
-
-    def stand(self, standing: Standing, now: float) -> None:
-        self.standing, self.since, self.heard = standing, now, False
-
-
-@dataclass
-class _Kernel:
-    id: str
-    scope: Scope
-    policy: Policy
-    leases: dict[str, _Lease] = field(default_factory=dict)
-    #: Leases of callers that left while a cell of theirs ran, or that may reconnect.
-    departed: dict[str, _Lease] = field(default_factory=dict)
-    #: Calls in flight by caller; they may outlast the lease they began.
-    calls: dict[str, int] = field(default_factory=dict)
-    #: Running cells: key → the caller whose cell it is, EVERY_CALLER, or None for a foreign one.
-    running: dict[object, str | None] = field(default_factory=dict)
-    #: Executions whose end nobody has been told → until when that keeps the kernel.
-    untold: dict[object, float] = field(default_factory=dict)
-    retained_until: float = NEVER
-    orphaned_at: float | None = None
-    #: The last rule that kept the kernel, for the reason of its retirement.
-    last_keeper: Why = Why.CLIENT_LEFT
-    retiring: bool = False
-
-    def runs_cell_of(self, caller: str) -> bool:
-        return any(owner in (caller, EVERY_CALLER) for owner in self.running.values())
-
-    def kept_until(self) -> float:
-        """Until when something other than a lease keeps it; the past when nothing does."""
-        return max(self._keepers().values())
-
-    def note_keeper(self, now: float) -> None:
-        """Forgets what is over and remembers which rule keeps it longest."""
-        self.departed = {c: d for c, d in self.departed.items() if not d.final or self.runs_cell_of(c)}
-        self.untold = {key: until for key, until in self.untold.items() if until > now}
-        keepers = self._keepers()
-        keeper = max(keepers, key=lambda why: keepers[why])
-        if keepers[keeper] > now:
-            self.last_keeper = keeper
-
-    def _keepers(self) -> dict[Why, float]:
-        cells = (lease.held_until for caller, lease in self.departed.items() if self.runs_cell_of(caller))
-        return {
-            Why.RETENTION_OVER: self.retained_until,
-            Why.UNTOLD_OVER: max(self.untold.values(), default=NEVER),
-            Why.DISCONNECTED: max(cells, default=NEVER),
-        }
 
 
 class Leases:
     """The leases of one server."""
 
     def __init__(self) -> None:
-        self._kernels: dict[str, _Kernel] = {}
+        self._kernels: dict[str, KeptKernel] = {}
         self._streams: dict[str, int] = {}
 
     # -- kernels ----------------------------------------------------------------
@@ -117,7 +46,7 @@ class Leases:
 
         An adopted one has lost its callers: it waits for them as long as its scope's window.
         """
-        entry = self._kernels[kernel] = _Kernel(kernel, scope, policy)
+        entry = self._kernels[kernel] = KeptKernel(kernel, scope, policy)
         if adopted:
             entry.retained_until = now + policy.window(scope)
             entry.note_keeper(now)
@@ -215,7 +144,7 @@ class Leases:
     # -- cells ------------------------------------------------------------------
 
     def cell_started(self, kernel: str, cell: object, caller: str | None) -> None:
-        """`cell` is any key, unique in this kernel and its children; `caller` as in `_Kernel.running`."""
+        """`cell` is any key, unique in this kernel and its children; `caller` as in `lease_state.KeptKernel`."""
         if entry := self._kernels.get(kernel):
             entry.running[cell] = caller
 
@@ -277,6 +206,25 @@ class Leases:
             return None
         return entry.kept_until() - now
 
+    def policy_of(self, caller: str, kernel: str) -> Policy | None:
+        """The policy that the caller's lease began with."""
+        entry = self._kernels.get(kernel)
+        lease = entry.leases.get(caller) if entry else None
+        return lease.policy if lease else None
+
+    def in_call(self, caller: str, kernel: str) -> bool:
+        entry = self._kernels.get(kernel)
+        return entry is not None and caller in entry.calls
+
+    def is_somebodys(self, kernel: str, cell: object) -> bool:
+        """Whether a running cell belongs to callers, not to a person or to a startup file."""
+        entry = self._kernels.get(kernel)
+        return entry is not None and entry.running.get(cell) is not None
+
+    def is_orphaned(self, kernel: str) -> bool:
+        entry = self._kernels.get(kernel)
+        return entry is not None and entry.orphaned_at is not None
+
     def holds(self, caller: str, kernel: str) -> bool:
         entry = self._kernels.get(kernel)
         return entry is not None and caller in entry.leases
@@ -289,10 +237,10 @@ class Leases:
 
     # -- rules ------------------------------------------------------------------
 
-    def _held_by(self, caller: str) -> list[tuple[_Kernel, _Lease]]:
+    def _held_by(self, caller: str) -> list[tuple[KeptKernel, Lease]]:
         return [(entry, entry.leases[caller]) for entry in self._kernels.values() if caller in entry.leases]
 
-    def _begin(self, entry: _Kernel, caller: str, policy: Policy, now: float, stream_expected: bool) -> _Lease:
+    def _begin(self, entry: KeptKernel, caller: str, policy: Policy, now: float, stream_expected: bool) -> Lease:
         standing = None
         if policy.lease_mode is Mode.CONNECTION and self._streams.get(caller):
             standing = Standing.CONNECTED
@@ -300,15 +248,15 @@ class Leases:
             standing = Standing.AWAITING_STREAM
         entry.departed.pop(caller, None)
         entry.policy = policy
-        lease = entry.leases[caller] = _Lease(caller, policy, standing, last_call=now, last_sign=now, since=now)
+        lease = entry.leases[caller] = Lease(caller, policy, standing, last_call=now, last_sign=now, since=now)
         return lease
 
-    def _sign(self, entry: _Kernel, lease: _Lease, now: float, *, heard: bool = True) -> list[Decision]:
+    def _sign(self, entry: KeptKernel, lease: Lease, now: float, *, heard: bool = True) -> list[Decision]:
         lease.last_sign = max(lease.last_sign, now)
         lease.heard = lease.heard or heard
         return self._settle(entry, now)
 
-    def _due(self, entry: _Kernel, lease: _Lease) -> float | None:
+    def _due(self, entry: KeptKernel, lease: Lease) -> float | None:
         """When time alone changes this lease; None while nothing but an event can."""
         policy = lease.policy
         if lease.standing is Standing.CONNECTED:
@@ -326,7 +274,7 @@ class Leases:
         # Silence between calls says nothing about a client: a model may think for hours.
         return None if entry.runs_cell_of(lease.caller) else lease.last_sign + policy.window(entry.scope)
 
-    def _fall_due(self, entry: _Kernel, lease: _Lease, now: float) -> list[Decision]:
+    def _fall_due(self, entry: KeptKernel, lease: Lease, now: float) -> list[Decision]:
         if lease.standing is Standing.RECONNECTING and not (lease.heard or lease.caller in entry.calls):
             return self._depart(entry, lease, Why.DISCONNECTED, now)
         if lease.standing in (Standing.AWAITING_STREAM, Standing.RECONNECTING):
@@ -336,7 +284,7 @@ class Leases:
             return [AlertRaised(entry.id, lease.caller, lease.standing)]
         return self._depart(entry, lease, Why.LAPSED, now)
 
-    def _depart(self, entry: _Kernel, lease: _Lease, why: Why, now: float) -> list[Decision]:
+    def _depart(self, entry: KeptKernel, lease: Lease, why: Why, now: float) -> list[Decision]:
         """Releases the lease of a caller that is gone, and starts what keeps the kernel without it."""
         del entry.leases[lease.caller]
         named_window = lease.policy.named_activity_timeout_seconds
@@ -351,7 +299,7 @@ class Leases:
             entry.departed[lease.caller] = lease
         return [LeaseReleased(entry.id, lease.caller, why), *self._settle(entry, now)]
 
-    def _settle(self, entry: _Kernel, now: float) -> list[Decision]:
+    def _settle(self, entry: KeptKernel, now: float) -> list[Decision]:
         """What follows for the kernel from who and what keeps it now."""
         if entry.retiring:
             return []
@@ -368,7 +316,7 @@ class Leases:
         entry.retiring = True
         return [RetireKernel(entry.id, Why.ORPHANED if entry.running else entry.last_keeper)]
 
-    def _next(self, entry: _Kernel) -> float | None:
+    def _next(self, entry: KeptKernel) -> float | None:
         if entry.retiring:
             return None
         if entry.leases:
@@ -379,7 +327,7 @@ class Leases:
         return entry.kept_until() if entry.kept_until() > NEVER else None
 
 
-def _view(lease: _Lease, held: bool, due: float | None, now: float) -> LeaseView:
+def _view(lease: Lease, held: bool, due: float | None, now: float) -> LeaseView:
     policy = lease.policy
     remaining = None if due is None else max(0.0, due - now)
     return LeaseView(lease.caller, policy.lease_mode, policy.generation, lease.standing, held, remaining)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from loommux_host.kernel import Kernel, Launching
@@ -113,12 +113,12 @@ class Registry:
             kernel.rename(self._free(wanted, kernel.home))
         return kernel.name
 
-    async def retire(self, kernel: Kernel, cause: str = "recycle", by: str | None = None) -> None:
-        """End it with its children; its name is free at once."""
+    def retire(self, kernel: Kernel, cause: str = "recycle", by: str | None = None) -> Awaitable[object]:
+        """End it with its children. It is not found any more, and its name is free, when this returns."""
         going = [*self.children(kernel.id), kernel]
         for one in going:
             self._kernels.pop(one.id, None)
-        await asyncio.gather(*(one.close(cause, by) for one in going))
+        return asyncio.gather(*(one.close(cause, by) for one in going))
 
     def answer_now(self) -> None:
         """All waiting calls are answered with what is known."""

@@ -18,7 +18,8 @@ from loommux_host.lease_decisions import (
     alert_line,
 )
 from loommux_host.lease_policy import InvalidPolicy, Mode, Policies, Policy, Scope, UnknownGeneration
-from loommux_host.leases import EVERY_CALLER, Leases
+from loommux_host.lease_state import EVERY_CALLER
+from loommux_host.leases import Leases
 from loommux_host.settings import Settings
 
 DEFAULT = Policy.of(Settings())

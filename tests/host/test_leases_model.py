@@ -20,7 +20,8 @@ from loommux_host.lease_decisions import (
     Why,
 )
 from loommux_host.lease_policy import Mode, Policy, Scope
-from loommux_host.leases import EVERY_CALLER, Leases
+from loommux_host.lease_state import EVERY_CALLER
+from loommux_host.leases import Leases
 
 CALLERS = st.sampled_from(["a", "b"])
 KERNELS = st.sampled_from(["k1", "k2"])
