@@ -121,6 +121,9 @@ REFUSALS: dict[str, Word] = {
         "process {process} of {kernel} does not exist or its records are gone; {readable}.",
     ),
     "kernel_not_found": Word("there is no such kernel", "there is no kernel {name}; {known}."),
+    "kernel_required": Word(
+        "a caller without a session has named no kernel, or has one already", "pass {which}. Nothing was done."
+    ),
     "query_too_expensive": Word(
         "the pattern needed more than 2 seconds",
         'the pattern took longer than {budget} and was given up. Use a simpler one, or query_mode="literal".',
@@ -224,10 +227,10 @@ def process_not_found(process: int, kernel: str, readable: Sequence[int]) -> Ref
     return refuse("process_not_found", process=process, kernel=one_line(kernel), readable=known)
 
 
-def kernel_not_found(name: str, known: Sequence[str]) -> Refusal:
-    """`known` are the kernels that the caller could mean."""
+def kernel_not_found(name: str, known: Sequence[str], gone: str = "") -> Refusal:
+    """`known` are the kernels that the caller could mean; `gone` says what became of the one it does."""
     there = "there are " + ", ".join(map(one_line, known)) if known else "there are none"
-    return refuse("kernel_not_found", name=one_line(repr(name)), known=there)
+    return refuse("kernel_not_found", name=one_line(repr(name)), known=f"{gone}; {there}" if gone else there)
 
 
 def kernel_died(death: Death, kernel: str, lost: int | None = None) -> Refusal:
