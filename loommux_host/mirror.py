@@ -72,9 +72,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Printed:
-    """Output arrived; `late` when the execution had ended before."""
+    """Output arrived; `late` when the execution had ended before. `view` is None when that is no longer held."""
 
-    view: View
+    view: View | None
     late: bool
 
 
@@ -248,7 +248,7 @@ class Mirror:
             self.late[event.serial] = (event.number, event.late_lines)
         view = self._views.get(event.serial)
         if view is None:
-            return []
+            return [Printed(None, True)]
         view.counts = event.counts
         view.late_lines = event.late_lines
         view.last_line = event.last_line

@@ -134,6 +134,7 @@ def test_late_output_is_kept_apart_and_remembered_for_executions_no_longer_held(
         mirror.apply(started(2 * n, n))
         mirror.apply(ended(2 * n + 1, n))
     assert mirror.by_serial(1) is None
+    assert mirror.apply(printed(200, 1, late=12))[-1] == Printed(None, True)
     assert mirror.late == {1: (1, 12)}
 
 
