@@ -17,6 +17,7 @@ from loommux_kernel.protocol import State, Stream
 from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordstore import CODES
 from loommux_kernel.recordwriter import RecordWriter
+from loommux_kernel.starting import noted
 
 #: Bytes of a descriptor file that are taken in at once.
 PIECE = 1 << 20
@@ -25,6 +26,8 @@ PIECE = 1 << 20
 def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
     """Take in the rest of the descriptor files and mark running executions as killed at `ended_at`.
 
+    Running is also what was noted as starting and did not reach the store any more.
+
     Does nothing when there is no store, and nothing more when it is called again.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -32,9 +35,16 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
         try:
             descriptors = _descriptors(reader)
             running = [serial for (serial,) in reader._query("SELECT serial FROM executions WHERE state = 'running'")]
+            last = noted(path.parent)
+            unheard = last if last is not None and reader.by_serial(last.serial) is None else None
         finally:
             reader.close()
         writer = RecordWriter.open(path, budget_bytes, lambda text: None)
+        if unheard is not None:
+            writer.begin(
+                unheard.serial, unheard.number, unheard.origin, unheard.source, unheard.submitted_at, unheard.started_at
+            )
+            running.append(unheard.serial)
         for serial, stream, file, taken in descriptors:
             _take_in(writer, serial, stream, file, taken)
         for serial in running:

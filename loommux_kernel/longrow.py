@@ -9,7 +9,7 @@ added, and a carriage return to its beginning fetches one part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 #: Code points in every part but the last.
 PART = 16_384
@@ -19,7 +19,7 @@ LONG = 2 * PART
 #: (row id, part index) -> the part's text, None when it is gone.
 Fetch = Callable[[int, int], str | None]
 
-#: What stands in for each code point of a part that is gone.
+#: What a code point of a part that is gone counts as when others are drawn over it.
 GONE = "\ufffd"
 
 
@@ -95,12 +95,8 @@ class LongRow:
         self.truncate(end)
 
     def part(self, index: int) -> str:
-        text = self._parts[index]
-        if text is None:
-            text = self._fetch(self.id, index)
-        if text is None:
-            text = GONE * min(PART, self.length - index * PART)
-        return text
+        text = self._find(index)
+        return GONE * min(PART, self.length - index * PART) if text is None else text
 
     def changed(self) -> Iterator[tuple[int, str]]:
         """(index, text) of the parts to store."""
@@ -125,12 +121,17 @@ class LongRow:
             self._parts[index] = None
 
     def text(self) -> str:
-        return "".join(self.part(i) for i in range(len(self._parts)))
+        """All of it, with words for what is gone."""
+        return joined((index, self._find(index)) for index in range(len(self._parts)))
 
     def head(self, count: int) -> str:
         """The first `count` code points."""
         needed = range(min(len(self._parts), -(-count // PART)))
         return "".join(self.part(i) for i in needed)[:count]
+
+    def _find(self, index: int) -> str | None:
+        text = self._parts[index]
+        return self._fetch(self.id, index) if text is None else text
 
     def _put(self, index: int, old: str, new: str) -> None:
         if index == len(self._parts):
@@ -139,6 +140,23 @@ class LongRow:
             self._parts[index] = new
         self.utf8_bytes += _size(new) - _size(old)
         self.dirty.add(index)
+
+
+def joined(parts: Iterable[tuple[int, str | None]]) -> str:
+    """The text of a row's parts in order; words stand for those that are left out or None."""
+    texts: list[str] = []
+    gone = after = 0
+    for index, text in parts:
+        gone += index - after
+        after = index + 1
+        if text is None:
+            gone += 1
+            continue
+        if gone:
+            texts.append(f"…[{gone * PART:,} characters are gone]…")
+            gone = 0
+        texts.append(text)
+    return "".join(texts)
 
 
 def _size(text: str) -> int:

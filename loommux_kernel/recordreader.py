@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from loommux_kernel.clipping import clip
-from loommux_kernel.longrow import PART, LongRow
+from loommux_kernel.longrow import PART, LongRow, joined
 from loommux_kernel.protocol import Counts, Origin, State, Stream
 from loommux_kernel.recordstore import CODES, Connected
 from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
@@ -130,7 +130,7 @@ class RecordReader(Connected):
 
     def _lines(self, log: _Log, first: int, last: int, max_chars: int | None) -> list[str]:
         lines: list[str] = []
-        for piece in self._pieces(log, max(first, 1), last, joined=max_chars is None):
+        for piece in self._pieces(log, max(first, 1), last, whole=max_chars is None):
             if piece.gone:
                 lines.append(f"[lines {piece.first:,}–{piece.last:,} are gone]")
             elif piece.long is not None and max_chars is not None:
@@ -166,6 +166,8 @@ class RecordReader(Connected):
                 first = max(1, last - step + 1)
                 lines = self._lines(log, first, last, max_chars)
                 found = [line for line in lines if line.strip() or not nonblank] + found
+                if len(lines) < last - first + 1:  # some are gone: nothing before them is at the end
+                    break
                 last, step = first - 1, step * 2
             return found[-count:]
 
@@ -211,14 +213,14 @@ class RecordReader(Connected):
         if log.lines > log.settled:
             yield log.settled + 1, _screen(log)
 
-    def _pieces(self, log: _Log, first: int, last: int, joined: bool = True) -> Iterator[_Piece]:
+    def _pieces(self, log: _Log, first: int, last: int, whole: bool = True) -> Iterator[_Piece]:
         """Settled lines from `first` to `last`, without what is not stored."""
         last = min(last, log.settled)
         at = first
         while at <= last:
             code, end = (0, min(last, log.shared)) if at <= log.shared else (log.code, last)
             begun = at
-            for piece in self._stored(log.serial, code, at, end, joined):
+            for piece in self._stored(log.serial, code, at, end, whole):
                 if piece.first > at:
                     yield _Piece(at, piece.first - 1, gone=True)
                 yield piece
@@ -227,7 +229,7 @@ class RecordReader(Connected):
                 yield _Piece(at, end, gone=True)
                 at = end + 1
 
-    def _stored(self, serial: int, code: int, first: int, last: int, joined: bool) -> Iterator[_Piece]:
+    def _stored(self, serial: int, code: int, first: int, last: int, whole: bool) -> Iterator[_Piece]:
         """The next few pieces of what is stored of the lines from `first` to `last`."""
         chunks = self._query(
             "SELECT first, lines, long, text FROM chunks WHERE serial = ?1 AND stream = ?2 AND first <= ?4 AND first >="
@@ -240,7 +242,7 @@ class RecordReader(Connected):
             if end < first:
                 continue
             if long is not None:
-                text = self._joined(serial, code, long) + "\n" if joined else ""
+                text = self._joined(serial, code, long) + "\n" if whole else ""
             elif begin < first or end > last:
                 text = _cut(text, first - begin, end - last)
             yield _Piece(max(begin, first), min(end, last), text, long, code)
@@ -249,13 +251,7 @@ class RecordReader(Connected):
 
     def _joined(self, serial: int, code: int, long: int) -> str:
         where = "serial = ? AND stream = ? AND long = ?"
-        parts = self._query(f"SELECT part, text FROM parts WHERE {where} ORDER BY part", serial, code, long)
-        text: list[str] = []
-        for index, (part, piece) in enumerate(parts):
-            if index and part > parts[index - 1][0] + 1:
-                text.append(f"…[{(part - parts[index - 1][0] - 1) * PART:,} characters are gone]…")
-            text.append(piece)
-        return "".join(text)
+        return joined(self._query(f"SELECT part, text FROM parts WHERE {where} ORDER BY part", serial, code, long))
 
     def _clipped(self, serial: int, piece: _Piece, max_chars: int) -> str:
         where = "FROM parts WHERE serial = ? AND stream = ? AND long = ?"

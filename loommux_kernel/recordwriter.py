@@ -41,6 +41,7 @@ RETRY = 0.25
 LAST_LINE_CHARACTERS = 200
 #: Display ids whose displays can be updated.
 DISPLAY_IDS = 4096
+UNTOLD = "Records are incomplete: output that nobody was told of lost its middle for lack of space; its records say so."
 LOST = "some output was lost because the record store could not be written"
 
 
@@ -325,7 +326,7 @@ class RecordWriter(Forgetful):
                 thinner.dropped = relief.dropped
                 self._store.apply([*relief.rows, thinner.facts()])
                 if relief.untold:
-                    self._tell("untold", f"Records are incomplete: {relief.dropped}.")
+                    self._tell("untold", UNTOLD)
         except sqlite3.Error as error:
             self._trouble(error)
 
