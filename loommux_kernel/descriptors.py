@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import psutil
 
 from loommux_kernel import libc
-from loommux_kernel.ordered import OrderedQueue
+from loommux_kernel.ordered import PENDING_BYTES, OrderedQueue
 from loommux_kernel.protocol import Stream
 
 try:
@@ -36,6 +36,9 @@ except ImportError:  # Windows
 
 #: Bytes that one mark stands for at the most, and that are read at once.
 BLOCK_BYTES = 1 << 20
+#: Growth that is read when it is marked: a program that opens its own output anew
+#: (``> /dev/stderr``) truncates the file.
+EAGER_BYTES = 1 << 16
 #: Bytes taken in before their blocks go back to the disk.
 PUNCH_BYTES = 4 << 20
 #: Seconds between two looks whether retired files may go, where nothing tells of it.
@@ -75,10 +78,14 @@ class DescriptorFile:
             data = _read_at(self.fd, min(BLOCK_BYTES, upto - self._taken), self._taken)
             if not data:
                 return
-            self._taken += len(data)
-            text = self._decoder.decode(data)
-            half = len(self._decoder.getstate()[0])
-            recorder.take_in(serial, self.stream, text, self.path, self._taken - half)
+            self.take_data(serial, data, recorder)
+
+    def take_data(self, serial: int, data: bytes, recorder: Taker) -> None:
+        """The next bytes of the file."""
+        self._taken += len(data)
+        text = self._decoder.decode(data)
+        half = len(self._decoder.getstate()[0])
+        recorder.take_in(serial, self.stream, text, self.path, self._taken - half)
         if self._taken - self._punched >= PUNCH_BYTES:
             self._punch()
 
@@ -211,6 +218,11 @@ class Descriptors:
             file.generation += 1
             self._queue.put(partial(file.restart, file.serial, file.marked))
             file.marked = 0
+        if 0 < size - file.marked <= EAGER_BYTES and self._queue.pending < PENDING_BYTES:
+            data = _read_at(file.fd, size - file.marked, file.marked)
+            self._queue.put(partial(file.take_data, file.serial, data), size=len(data), held=len(data))
+            file.marked += len(data)
+            return
         while file.marked < size:
             upto = min(size, file.marked + BLOCK_BYTES)
             take = partial(file.take, file.serial, upto, file.generation)
