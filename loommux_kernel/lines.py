@@ -36,7 +36,7 @@ class LineRange:
         match = _RANGE.fullmatch(text)
         if match is None:
             raise ValueError(
-                'start:stop, line numbers from 1, both ends included, either may be left out, negatives count'
+                "start:stop, line numbers from 1, both ends included, either may be left out, negatives count"
                 ' from the end ("1:20", "-20:", ":-3", "3:3")'
             )
         start, stop = (None if end is None else int(end) for end in match.groups())

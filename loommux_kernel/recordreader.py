@@ -53,7 +53,7 @@ class _Log:
 
     @property
     def lines(self) -> int:
-        return self.settled + len(self.rows) - (not self.rows or self.rows[-1] == "")
+        return self.settled + len(self.rows) - (self.rows[-1:] == [""])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from loommux_kernel.terminal import Terminal
 CHUNK = 1 << 16
 
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
 @dataclass
 class _Chunk:
     """Settled lines under one key. A long row's text is in its parts."""
@@ -131,7 +134,7 @@ class StreamLog:
             rows += [(Kind.PART, serial, code, row.id, part, _size(text), text) for part, text in row.changed()]
         rows += [(Kind.PARTS_GONE, serial, code, row_id, 0, END) for row_id in self.terminal.discarded]
         size = self.written = self.counts()
-        state = json.dumps(self.terminal.state(), ensure_ascii=False)
+        state = _encode(self.terminal.state())
         same = None if sole is None else CODES[sole]
         settled = self.terminal.settled_lines
         counts = (size.lines, size.characters, size.utf8_bytes)
