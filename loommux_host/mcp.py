@@ -8,6 +8,7 @@ server speaks the protocol itself (`stdio` says why); a test holds both to the s
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import mcp_types
@@ -19,6 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from .calls import Calls, Progress, progress_message
 from .eras import CACHE_MILLISECONDS, SERVER_INFO
+from .exchange import Exchange
 from .tools import INSTRUCTIONS, TOOLS, listing
 
 if TYPE_CHECKING:
@@ -36,8 +38,13 @@ def build_server(calls: Calls, caller: Callable[[Context], Caller]) -> Server[An
     async def call_tool(context: Context, params: mcp_types.CallToolRequestParams) -> Any:
         if params.name not in TOOLS:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {params.name}")
-        outcome = await calls.call(lambda: caller(context), params.name, params.arguments or {}, _progress(context))
-        outcome.delivered()
+        exchange = Exchange.of(context.request)
+        with exchange.cutting_off() if exchange else nullcontext():
+            outcome = await calls.call(lambda: caller(context), params.name, params.arguments or {}, _progress(context))
+        if exchange:
+            exchange.when_sent(outcome.delivered)
+        else:
+            outcome.delivered()
         return _result(context, outcome.result)
 
     hint = CacheHint(ttl_ms=CACHE_MILLISECONDS, scope="public")

@@ -1,0 +1,63 @@
+"""One HTTP exchange as both its ends see it: the ASGI door outside, the tool's handler inside.
+
+Owns what the SDK does not pass on: that the client's connection was dropped, and that a
+result was handed to it. `door` makes one for every request and puts it into the scope;
+`mcp` asks for it. Without one (a client in memory) calls are neither cut off nor late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import mcp_types
+from mcp.shared.exceptions import MCPError
+
+SCOPE_KEY = "loommux.exchange"
+
+
+class Exchange:
+    """The state of one request and its response."""
+
+    def __init__(self) -> None:
+        self.dropped = False
+        self._cut_off: list[Callable[[], None]] = []
+        self._delivered: list[Callable[[], None]] = []
+
+    @classmethod
+    def of(cls, request: Any) -> Exchange | None:
+        """That of a Starlette request; None for any other transport."""
+        return request.scope.get(SCOPE_KEY) if request is not None else None
+
+    def drop(self) -> None:
+        """The connection is gone before the response was complete."""
+        self.dropped = True
+        self._delivered.clear()
+        for cut_off in self._cut_off:
+            cut_off()
+
+    def sent(self) -> None:
+        """A part of the response went out; what was waiting for that has been handed over."""
+        waiting, self._delivered = self._delivered, []
+        for delivered in waiting:
+            delivered()
+
+    def when_sent(self, delivered: Callable[[], None]) -> None:
+        if not self.dropped:
+            self._delivered.append(delivered)
+
+    @contextmanager
+    def cutting_off(self) -> Iterator[None]:
+        """Cancel the block when the connection is dropped; it then raises `MCPError`, which nobody reads."""
+        with anyio.CancelScope() as scope:
+            if self.dropped:
+                scope.cancel()
+            self._cut_off.append(scope.cancel)
+            try:
+                yield
+            finally:
+                self._cut_off.remove(scope.cancel)
+        if scope.cancelled_caught:
+            raise MCPError(mcp_types.CONNECTION_CLOSED, "The connection was closed before the call ended.")
