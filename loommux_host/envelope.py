@@ -86,7 +86,7 @@ def envelope(journal: Journal, late: Iterable[Late], told: Told, caller: str, sh
 
 def label_of(entry: NoticeEntry, shown: Key | None) -> str:
     """Who speaks; nobody has to be named when it is the execution that the result shows."""
-    if entry.label:
+    if entry.label and entry.label != cell(entry.number):  # its number is what the kernel calls it by
         return entry.label
     if entry.serial is None or (entry.process, entry.serial) == shown:
         return ""

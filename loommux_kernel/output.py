@@ -36,6 +36,7 @@ from loommux_kernel.protocol import (
 )
 from loommux_kernel.recorder import REMEMBERED, Known, Publisher, Recorder, writer_to
 from loommux_kernel.records import RecordWriter
+from loommux_kernel.starting import Starting
 from loommux_kernel.streams import OrderedStream, Standard
 from loommux_kernel.tasks import TaskWatch
 
@@ -63,6 +64,7 @@ class Output:
     ) -> None:
         self._queue = OrderedQueue()
         self._descriptors = Descriptors(descriptors, self._queue)
+        self._starting = Starting(descriptors.parent)
         self._open_writer = open_writer
         self._log = log
         self._recorder: Recorder | None = None
@@ -109,6 +111,7 @@ class Output:
         processes.forget()
         self._standard.remove()
         self._descriptors.close()
+        self._starting.close()
 
     # -- an execution's life: main thread, in the execution's context -----------------------
 
@@ -117,6 +120,7 @@ class Output:
         if self.forked:
             return
         self.open().restore()
+        self._starting.note(execution)
         with self._queue.lock:
             self._queue.put(partial(_begin, execution, parent.get("header", {})))
             self._descriptors.begin(execution.serial)

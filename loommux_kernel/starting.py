@@ -1,0 +1,49 @@
+"""The execution that is starting, noted where it outlives the process.
+
+The record store hears of a start on another thread, a moment later. A cell that kills its
+process at once would be gone from it, and whoever sent it would be told that it never
+ran. So `output` notes every execution in one small file before it runs (one write, no
+sync: it must survive the process, not the machine), and `finisher` completes a store with
+what the note says. Nobody else reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loommux_kernel.gate import Execution
+from loommux_kernel.protocol import Origin
+
+NAME = "starting"
+
+
+class Starting:
+    """The note in `directory`; kept open by the process that writes it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory / NAME, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+
+    def note(self, execution: Execution) -> None:
+        """`execution` is about to run. Main thread. A disk that does not take it stops nothing."""
+        line = json.dumps(vars(execution) | {"origin": vars(execution.origin)}).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            os.lseek(self._fd, 0, os.SEEK_SET)
+            os.write(self._fd, line)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def noted(directory: Path) -> Execution | None:
+    """The last execution that was noted there, if any was."""
+    try:
+        with (directory / NAME).open("rb") as file:
+            wire: dict[str, Any] = json.loads(file.readline())  # behind it is the rest of a longer one
+    except (OSError, ValueError):
+        return None
+    return replace(Execution(**wire), origin=Origin.from_wire(wire["origin"]))
