@@ -1,0 +1,286 @@
+"""MCP over Streamable HTTP: what stands between the network and the SDK's session manager.
+
+Owns the sessions of the handshake era and their end, the standing streams of both eras,
+dropped connections, and what the SDK answers otherwise than the contract wants: a stale
+session id on ``initialize``, a cancelled request, modern requests under ``--protocol
+handshake``. Plain ASGI. Built by `http` around the server of `mcp`; tells `leasing`,
+`sessions` and `binding` who is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import mcp_types
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from .auth import BODY_LIMIT
+from .binding import Binder
+from .callers import SESSION_HEADER, caller_id, caller_of
+from .exchange import SCOPE_KEY, Exchange
+from .leasing import Leasing, lease_key
+from .mcp import Context
+from .sessions import Sessions
+
+VERSION_HEADER = "mcp-protocol-version"
+#: How long, in seconds, a session without a kernel may be idle before it is given up.
+IDLE_SECONDS = 86_400.0
+#: What a server that knows no modern era answers; the code of the SDKs of that time.
+LEGACY_REFUSAL = -32000
+
+
+@dataclass
+class _Session:
+    """A session of the handshake era. `requests` are open now, streams included."""
+
+    caller: str
+    requests: int = 0
+    last: float = field(default_factory=time.monotonic)
+
+
+class Manager(StreamableHTTPSessionManager):
+    """The SDK's manager, with the two seams it lacks.
+
+    * `on_end` is told of every session that is over, whoever ended it.
+    * A cancelled request's stream ends without an answer: the SDK sends an error there,
+      on which some clients break.
+    """
+
+    def __init__(self, server: Server[Any], on_end: Callable[[str], None]) -> None:
+        # Sessions end with their client or with `Door.sweep`, never in the middle of a long cell.
+        super().__init__(server, session_idle_timeout=None, max_request_body_size=BODY_LIMIT)
+        self._on_end = on_end
+
+    def knows(self, session_id: str) -> bool:
+        return session_id in self._server_instances
+
+    async def end(self, session_id: str) -> None:
+        """End a session as if its client had deleted it."""
+        if (transport := self._server_instances.get(session_id)) is not None:
+            await self._discard_session(session_id, transport)
+
+    def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
+        transport = super()._admit_session(requestor)
+        if transport is not None:
+            transport._terminate_unanswered_request = partial(_end_stream, transport)  # pyright: ignore[reportAttributeAccessIssue]
+        return transport
+
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        known = self.knows(session_id)
+        await super()._discard_session(session_id, transport)
+        if known:
+            self._on_end(session_id)
+
+
+async def _end_stream(transport: StreamableHTTPServerTransport, request_id: mcp_types.RequestId) -> None:
+    await transport._clean_up_memory_streams(str(request_id))
+
+
+class Door:
+    """The ASGI app at ``--path``. `run` around its life; `drain` and then the end of `run` at the end."""
+
+    def __init__(
+        self,
+        server: Server[Any],
+        leasing: Leasing,
+        binder: Binder,
+        sessions: Sessions,
+        *,
+        handshake_only: bool,
+        sweep_seconds: float,
+    ) -> None:
+        self._leasing, self._binder, self._sessions = leasing, binder, sessions
+        self._handshake_only, self._sweep_seconds = handshake_only, sweep_seconds
+        self._manager = Manager(server, self._ended)
+        self._known: dict[str, _Session] = {}
+        self._listening = ListenHandler(InMemorySubscriptionBus())
+        self._swept = time.monotonic()
+        self._sweeping: asyncio.Task[None] | None = None
+        self.stopping = False
+        server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
+        # Without this the SDK lists all tools in every modern call, to look for headers that no tool has.
+        server.get_tool_input_schema = lambda name: None
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        async with self._manager.run():
+            try:
+                yield
+            finally:
+                self.stopping = True
+                self._listening.close()
+                if self._sweeping is not None:
+                    self._sweeping.cancel()
+
+    def end_streams(self) -> None:
+        """End the standing streams of the modern era in order; those of the handshake era end with `run`."""
+        self._listening.close()
+
+    # -- every request --------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(scope)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        scope, receive = await self._without_stale_session(scope, receive)
+        exchange = scope[SCOPE_KEY] = Exchange()
+        watched = _Watched(exchange, receive, send)
+        with self._session_request(scope, watched):
+            await self._manager.handle_request(scope, watched.receive, watched.send)
+
+    def _refused(self, scope: Scope) -> Response | None:
+        if self.stopping:
+            body = {"ok": False, "status": "server_stopping", "message": "The server is shutting down."}
+            return JSONResponse(body, status_code=503)
+        version = Headers(scope=scope).get(VERSION_HEADER)
+        if self._handshake_only and version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            known = ", ".join(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
+            message = f"Bad Request: Unsupported protocol version: {version[:40]} (supported versions: {known})"
+            error = {"code": LEGACY_REFUSAL, "message": message}
+            return JSONResponse({"jsonrpc": "2.0", "error": error, "id": None}, status_code=400)
+        return None
+
+    async def _without_stale_session(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
+        """A client that opens anew may still carry the session id of a server that was restarted."""
+        drop = {b"last-event-id"}  # nothing can be replayed, and the SDK answers nothing then
+        session = Headers(scope=scope).get(SESSION_HEADER)
+        if session is not None and scope["method"] == "POST" and not self._manager.knows(session):
+            first = await receive()
+            if _is_initialize(first):
+                drop.add(SESSION_HEADER.encode())
+            receive = _again(first, receive)
+        headers = [(name, value) for name, value in scope["headers"] if name not in drop]
+        return {**scope, "headers": headers}, receive
+
+    @contextmanager
+    def _session_request(self, scope: Scope, watched: _Watched) -> Iterator[None]:
+        """While a request of a session is open: it is a sign of its client, and its stream holds the lease."""
+        session_id = Headers(scope=scope).get(SESSION_HEADER)
+        if session_id is None or not self._manager.knows(session_id):
+            yield
+            return
+        session = self._known.setdefault(session_id, _Session(caller_id(session_id)))
+        session.requests += 1
+        self._leasing.signed(session.caller)
+        if scope["method"] == "GET":
+            watched.on_start = lambda: self._stream_opened(session.caller, session.caller)
+        try:
+            yield
+        finally:
+            session.requests -= 1
+            session.last = time.monotonic()
+            if watched.started and watched.on_start is not None:
+                self._stream_closed(session.caller, session.caller)
+            self._sweep_soon()
+
+    # -- streams ------------------------------------------------------------------------
+
+    async def _listen(self, context: Context, params: Any) -> Any:
+        """``subscriptions/listen``: with a resource it is the standing stream of the modern era."""
+        caller = caller_of(context)
+        if caller.resource is None:
+            return await self._listening(context, params)
+        key = lease_key(caller)
+        self._stream_opened(caller.id, key)
+        try:
+            return await self._listening(context, params)
+        finally:
+            self._stream_closed(caller.id, key)
+
+    def _stream_opened(self, caller: str, key: str) -> None:
+        self._sessions.presence(caller).streams += 1
+        self._leasing.stream_opened(key)
+
+    def _stream_closed(self, caller: str, key: str) -> None:
+        self._sessions.presence(caller).streams -= 1
+        self._leasing.stream_closed(key)
+
+    # -- the end of sessions ---------------------------------------------------------------
+
+    def _ended(self, session_id: str) -> None:
+        caller = caller_id(session_id)
+        self._known.pop(session_id, None)
+        self._binder.forget(caller)
+        self._leasing.client_left(caller)
+        self._sessions.forget(caller)
+
+    def _sweep_soon(self) -> None:
+        """Give up sessions whose client has vanished and left nothing; looked for now and then, as requests come."""
+        now = time.monotonic()
+        if now - self._swept < self._sweep_seconds or self.stopping:
+            return
+        self._swept = now
+        given_up = [
+            session_id
+            for session_id, session in self._known.items()
+            if not session.requests and now - session.last > IDLE_SECONDS
+            and not self._leasing.holds_anything(session.caller)
+        ]  # fmt: skip
+        if given_up and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.create_task(self._give_up(given_up), name="give up idle sessions")
+
+    async def _give_up(self, session_ids: list[str]) -> None:
+        for session_id in session_ids:
+            await self._manager.end(session_id)
+
+
+class _Watched:
+    """ASGI's two callables of one request, watched for the start of the response and a dropped connection."""
+
+    def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        self._exchange, self._receive, self._send = exchange, receive, send
+        self.started = False
+        self.on_start: Callable[[], None] | None = None
+        self._complete = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and not self._complete:
+            self._exchange.drop()
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            self.started = True
+            if self.on_start is not None:
+                self.on_start()
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._complete = True
+        await self._send(message)
+        if message["type"] == "http.response.body":
+            self._exchange.sent()
+
+
+def _is_initialize(first: Message) -> bool:
+    if b"initialize" not in first.get("body", b""):
+        return False
+    try:
+        message = json.loads(first["body"])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and message.get("method") == "initialize"
+
+
+def _again(first: Message, receive: Receive) -> Receive:
+    """`receive` that begins with what was taken from it."""
+    kept = [first]
+
+    async def replay() -> Message:
+        return kept.pop() if kept else await receive()
+
+    return replay
