@@ -121,6 +121,10 @@ REFUSALS: dict[str, Word] = {
         "process {process} of {kernel} does not exist or its records are gone; {readable}.",
     ),
     "kernel_not_found": Word("there is no such kernel", "there is no kernel {name}; {known}."),
+    "kernel_busy": Word(
+        "the kernel runs a cell, and it was not said that this may be ended",
+        "{what}. Nothing was recycled; pass force=true to end it.",
+    ),
     "kernel_required": Word(
         "a caller without a session has named no kernel, or has one already", "pass {which}. Nothing was done."
     ),

@@ -1,0 +1,207 @@
+"""The use-cases about whole kernels: list, find, open a child, rename, recycle, retire.
+
+Owns what a kernel looks like from outside (the snapshot of contract 10) and in which
+order a kernel is let go of by everybody who knows it. Cells and their output are
+`service`'s. Called by the API and the console's face; `leasing` has kernels retired here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+from loommux_host.binding import Binder, executions
+from loommux_host.gauges import Gauges
+from loommux_host.kernel import Kernel
+from loommux_host.leasing import HeldBy, Leasing, scope_of
+from loommux_host.mirror import View
+from loommux_host.observing import attach_command
+from loommux_host.phrases import cell, first_line, one_line
+from loommux_host.refused import Refused
+from loommux_host.registry import InvalidName, Registry
+from loommux_host.sessions import Caller, Sessions
+from loommux_host.words import invalid_argument, kernel_not_found, refuse
+from loommux_kernel.protocol import now
+
+#: Contract 10 has four; a kernel whose first process is on its way has none yet.
+KERNEL_STATES = {"starting": "stopped"}
+
+
+@dataclass
+class Fleet:
+    """All kernels of an HTTP server."""
+
+    registry: Registry
+    sessions: Sessions
+    leasing: Leasing
+    binder: Binder
+    gauges: Gauges
+
+    def __post_init__(self) -> None:
+        self.leasing.retire = self.retire
+
+    # -- finding -----------------------------------------------------------------
+
+    def find(self, id: str) -> Kernel:
+        """The kernel with that id. Raises `Refused`."""
+        kernel = self.registry.by_id(id)
+        if kernel is None:
+            raise Refused(self._not_found(id))
+        return kernel
+
+    def lookup(self, path: str, context: str | None = None) -> Kernel:
+        """By path, id, or bare name from the home of the kernel `context`. Raises `Refused`."""
+        home = self.registry.home_of(self.find(context)) if context else None
+        kernel = self.registry.find(path, home)
+        if kernel is None:
+            raise Refused(self._not_found(path))
+        return kernel
+
+    def open_child(self, path: str, context: str | None = None) -> tuple[Kernel, bool]:
+        """The child kernel at `path`, opened if missing, and whether it was. Raises `Refused`."""
+        main, _, name = path.removeprefix("/").partition("/") if path.startswith("/") else ("", "", path)
+        if main and not name:
+            raise Refused(invalid_argument("path", path, "only an MCP session opens a main kernel"))
+        if not main and context is None:
+            raise Refused(invalid_argument("path", path, "/main/child, or a child's name with context"))
+        home = self.registry.named(main) if main else self.find(context or "")
+        if home is None:
+            raise Refused(self._not_found(f"/{main}"))
+        try:
+            opened = self.registry.open(name, home=self.registry.home_of(home))
+        except InvalidName as error:
+            raise Refused(invalid_argument("path", path, str(error))) from None
+        return opened.kernel, opened.new
+
+    # -- changing -----------------------------------------------------------------
+
+    def rename(self, kernel: Kernel, wanted: str, by: Caller) -> str:
+        """Returns the name it got. Those who work there are told. Raises `Refused`."""
+        before = kernel.name
+        try:
+            name = self.registry.rename(kernel, wanted)
+        except InvalidName as error:
+            raise Refused(invalid_argument("name", wanted, str(error))) from None
+        if name != before:
+            process = kernel.life.process.process if kernel.life else 0
+            text = f"This kernel was renamed by {_by(by)}: {one_line(before)} is {one_line(name)} now."
+            kernel.journal.notice(process, now(), text)
+        return name
+
+    async def recycle(self, kernel: Kernel, by: Caller, *, force: bool = False) -> None:
+        """End the kernel with its children, a busy one only by force. Raises `Refused`."""
+        busy = [one for one in (kernel, *self.registry.children(kernel.id)) if one.life and one.life.busy]
+        if busy and not force:
+            running = busy[0].life.mirror.running if busy[0].life else None
+            what = f"{cell(running.number if running else None)} of {one_line(busy[0].name)} is running"
+            raise Refused(refuse("kernel_busy", what=what))
+        await self.retire(kernel, f"it was recycled by {_by(by)}")
+
+    async def recycle_all(self, by: Caller, *, idle_only: bool) -> list[str]:
+        """Recycle every main kernel, or every idle one that nobody holds; returns their names."""
+        going = [kernel for kernel in self.registry.mains() if not idle_only or self._is_free(kernel)]
+        await asyncio.gather(*(self.recycle(kernel, by, force=True) for kernel in going))
+        return [kernel.name for kernel in going]
+
+    def retire(self, kernel: Kernel, reason: str) -> Awaitable[object]:
+        """Let it go everywhere at once; what is returned is the end of its processes."""
+        children = self.registry.children(kernel.id)
+        ending = self.registry.retire(kernel, by=reason)
+        for one in (kernel, *children):
+            self.leasing.closed(one, reason)
+            self.binder.forget_kernel(one)
+            self.sessions.forget_kernel(one)
+        return ending
+
+    # -- looking -------------------------------------------------------------------
+
+    async def snapshots(self) -> list[dict[str, Any]]:
+        """All kernels, each main kernel before its children."""
+        order = [one for main in self.registry.mains() for one in (main, *self.registry.children(main.id))]
+        return list(await asyncio.gather(*(self.snapshot(kernel) for kernel in order)))
+
+    async def snapshot(self, kernel: Kernel) -> dict[str, Any]:
+        """One kernel as contract 10 lists it. Changes nothing."""
+        facts, life = kernel.facts(), kernel.life
+        clients, load = await asyncio.gather(kernel.clients(), self.gauges.of(facts.pid))
+        holders = self.leasing.held_by(kernel)
+        connection_file = life.process.launch.connection_file if life else None
+        return {
+            "resource_id": kernel.id,
+            "name": kernel.name,
+            "path": self.registry.path(kernel),
+            "scope": "child" if kernel.home else scope_of(kernel),
+            "home": kernel.home,
+            "state": self._state(kernel),
+            "kernel_state": KERNEL_STATES.get(kernel.state, kernel.state),
+            "kernel_pid": facts.pid,
+            "process": facts.process or None,
+            "busy": facts.busy,
+            "current_execution": _execution(life.mirror.running) if life else None,
+            "recent_execution": _execution(life.mirror.recent) if life else None,
+            "execution_count": executions(kernel),
+            "idle_since": life.mirror.idle_since if life and life.alive and not life.busy else None,
+            "leases": [_lease(one) for one in holders],
+            "lease_count": sum(one.lease.held for one in holders),
+            "retention_remaining_seconds": _rounded(self.leasing.retention_remaining(kernel)),
+            "attached_clients": [str(client["label"]) for client in clients],
+            "rss_bytes": load.rss_bytes,
+            "cpu_percent": load.cpu_percent,
+            "connection_file": connection_file,
+            "attach_command": attach_command(connection_file) if connection_file else None,
+        }
+
+    def _state(self, kernel: Kernel) -> str:
+        if self.leasing.is_orphaned(kernel):
+            return "orphaned"
+        if kernel.state == "running":
+            return "busy" if kernel.life and kernel.life.busy else "idle"
+        return kernel.state
+
+    def _is_free(self, kernel: Kernel) -> bool:
+        family = (kernel, *self.registry.children(kernel.id))
+        return not any(one.life and one.life.busy for one in family) and not any(
+            one.lease.held for one in self.leasing.held_by(kernel)
+        )
+
+    def _not_found(self, reference: str):
+        retired = self.leasing.why_retired(reference)
+        return kernel_not_found(reference, [k.name for k in self.registry.mains()], str(retired) if retired else "")
+
+
+def _execution(view: View | None) -> dict[str, Any] | None:
+    if view is None:
+        return None
+    return {
+        "execution": view.number,
+        "state": view.state,
+        "submitted_at": view.submitted_at,
+        "completed_at": view.completed_at,
+        "elapsed_seconds": round((view.completed_at or now()) - view.submitted_at, 3),
+        "origin": {"kind": view.origin.kind, "label": view.origin.label, "client": view.origin.client},
+        "source": first_line(view.source, 200),
+        "last_line": one_line(view.last_line),
+    }
+
+
+def _lease(one: HeldBy) -> dict[str, Any]:
+    lease = one.lease
+    return {
+        "holder": one.label,
+        "mode": lease.mode,
+        "generation": lease.generation,
+        "standing": lease.standing,
+        "held": lease.held,
+        "remaining_seconds": _rounded(lease.remaining_seconds),
+        "client_address": one.address,
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _by(caller: Caller) -> str:
+    return one_line(caller.label) or "a person"
