@@ -39,12 +39,14 @@ ATEXIT_SECONDS = 2.0
 ASIDE_SECONDS = 0.3
 #: How long a process that is told the kernel's new name has to take it.
 RENAME_SECONDS = 30.0
+#: How long a call waits in any case to learn whether its cell was taken.
+TAKEN_SECONDS = 2.0
 #: How long `busy` waits to learn the number of a cell that is just being sent.
 NAMING_SECONDS = 1.0
 
 
-#: How much longer than the event of a cell's end its reply may take.
-REPLY = Patience(0.25, 0.25)
+#: How much later than the event of a cell's end its reply may come, or the other way round.
+LAGGING = Patience(0.25, 0.25)
 
 
 class KernelStartFailed(Exception):
@@ -242,9 +244,12 @@ class Kernel:
             return sent.decided and (sent.view is None or not sent.view.running)
 
         ended_by = await self.follow(life, over, patience)
-        if ended_by is None and sent.view is not None and sent.reply is None:
-            # The event came first; the reply right behind it carries the body.
-            await self.follow(life, lambda: sent.reply is not None or life.gone, REPLY)
+        if not sent.decided:
+            # Whoever waits for less still learns whether the cell was taken.
+            await self.follow(life, lambda: sent.decided, Patience(TAKEN_SECONDS, TAKEN_SECONDS))
+        if ended_by is None and sent.view is not None:
+            # The reply carries the body, the events its notices; whichever came first, the other is right behind.
+            await self.follow(life, lambda: life.gone or sent.told(life.mirror.last_sequence), LAGGING)
         if sent.view is not None:
             return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
         if sent.overtaken:

@@ -22,7 +22,7 @@ from loommux_host.process import Exit, Process
 from loommux_host.reading import in_thread, read_latest
 from loommux_host.results import Death
 from loommux_host.submission import Pulse, Sent
-from loommux_kernel.protocol import Event, ExecutionStarted, Origin, State, Submission, now
+from loommux_kernel.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
 from loommux_kernel.records import ExecutionRecord, NoticeRecord, finish
 
 log = logging.getLogger(__name__)
@@ -170,6 +170,8 @@ class Life:
                 self._decide(pending, overtaken=True)
                 self._own(self.withdraw(pending))
         self._act(changes)
+        if isinstance(event, ExecutionEnded):
+            self.pulse.beat()
 
     async def _deliver(self, sent: Sent) -> None:
         try:
@@ -188,6 +190,7 @@ class Life:
                 await self._catch_up()
             self._decide(sent, overtaken=True)
             return
+        self._channel.take_in()  # what was said meanwhile, its notices above all, was sent before the reply
         changes = self.mirror.replied(sent.submission, sent.source, reply)
         sent.reply = reply
         self._decide(sent, view=self.mirror.by_serial(reply.serial))

@@ -187,7 +187,9 @@ class MemoryChannel:
         ended = {"state": state, "counts": counts, "ename": ename, "evalue": evalue, "displays": 0}
         self._tell(ExecutionEnded, completed, serial=serial, number=number, **ended)
         small = body if counts.utf8_bytes <= REPLY_BODY_BYTES else None
-        return Reply(None, serial, number, state, started, completed, counts, ename, evalue, small, 0)
+        return Reply(
+            None, serial, number, state, started, completed, counts, ename, evalue, small, sequence=self._sequence
+        )
 
     def _tell(self, event: type[Event], at: float | None = None, **what: Any) -> None:
         self._sequence += 1

@@ -47,6 +47,10 @@ class Sent:
     overtaken: bool = False
     lost: bool = False
 
+    def told(self, sequence: int) -> bool:
+        """Whether the reply is there, and with `sequence` all that the kernel said before it."""
+        return self.reply is not None and sequence >= self.reply.sequence
+
     @property
     def decided(self) -> bool:
         return self.view is not None or self.overtaken or self.lost

@@ -274,12 +274,31 @@ class GatedKernel(RunningKernel):
             evalue=end.evalue,
             body=finished.body,
             displays=finished.displays,
+            sequence=self.capture.sequence,
         )
 
     def _reply(
         self, stream: Any, ident: Any, parent: dict[str, Any], content: dict[str, Any], metadata: dict[str, Any]
     ) -> None:
-        self.session.send(stream, "execute_reply", content, parent, metadata=metadata, ident=ident)
+        """Send it now, not when the loop comes round to it; what arrived meanwhile is taken then."""
+        self.session.send(stream.socket, "execute_reply", content, parent, metadata=metadata, ident=ident)
+        if stream.socket.get(zmq.EVENTS) & zmq.POLLIN:  # asking took the news away from the loop
+            stream.flush(zmq.POLLIN)
+
+    def _publish_status(self, status: str, channel: str, parent: dict[str, Any] | None = None) -> None:
+        """As ipykernel's, if there is anybody to hear it."""
+        if self.iopub_thread.wants(self._topic("status")):
+            super()._publish_status(status, channel, parent)
+
+    def _publish_status_and_flush(self, status: str, channel: str, stream: Any, parent: Any = None) -> None:
+        """As ipykernel's; the reply to a cell has been sent already."""
+        self._publish_status(status, channel, parent)
+        if stream is not None and stream.sending():
+            stream.flush(zmq.POLLOUT)
+
+    def _publish_execute_input(self, code: str, parent: dict[str, Any], execution_count: int) -> None:
+        if self.iopub_thread.wants(self._topic("execute_input")):
+            super()._publish_execute_input(code, parent, execution_count)
 
     def next_number(self) -> int:
         """The number that the next counted cell gets."""

@@ -134,6 +134,8 @@ class Reply:
     at most `REPLY_BODY_BYTES`; the record store holds it in every case, committed
     before the reply leaves. `displays` counts the bundles with images that
     were recorded, so that the host looks for them only when there are any.
+    `sequence` is the last event before the reply: what was said meanwhile has
+    arrived when that event has.
     """
 
     refused: str | None = None
@@ -147,6 +149,7 @@ class Reply:
     evalue: str | None = None
     body: str | None = None
     displays: int = 0
+    sequence: int = 0
 
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)

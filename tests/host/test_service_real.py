@@ -162,7 +162,8 @@ async def test_an_interrupt_ends_the_cell_and_the_next_is_untouched(at: Server) 
 
 
 async def test_while_native_code_holds_the_interpreter_the_host_still_answers(at: Server) -> None:
-    answer = await at.run(f"%%loommux --wait 0.3\nprint('before', flush=True)\n{HOLD.format(6_000_000)}")
+    held = f"print('before', flush=True)\n{HOLD.format(6_000_000)}\nimport time; time.sleep(60)"
+    answer = await at.run(f"%%loommux --wait 0.3\n{held}")
     assert state(answer) is State.RUNNING
     await asyncio.sleep(2)
     with within(1):
