@@ -152,6 +152,20 @@ class RecordReader(Connected):
         ]
         return "".join([*texts, _screen(log)])
 
+    def since(self, serial: int, stream: Stream, settled: int, most: int) -> tuple[str, int, str]:
+        """For who has had the first `settled` lines: at most so many settled ones more, and what may still change.
+
+        Returns their text, how many settled lines that makes in all, and the screen
+        behind them, which is empty as long as settled lines are left.
+        """
+        with self._snapshot():
+            log = self._log(serial, stream)
+            if log is None:
+                return "", settled, ""
+            last = max(settled, min(log.settled, settled + most))
+            lines = self._lines(log, settled + 1, last, None) if last > settled else []
+            return "".join(f"{line}\n" for line in lines), last, _screen(log) if last == log.settled else ""
+
     def tail(
         self, serial: int, stream: Stream, count: int, nonblank: bool = False, max_chars: int | None = None
     ) -> list[str]:
