@@ -4,7 +4,7 @@ Owns the end routine of the init and of its guard. Knows nothing of why somethin
 Standard library only, and little of it; `pathlib` and `shutil` would double the time
 that a kernel waits for its init.
 """
-# ruff: noqa: PTH102, PTH106, PTH108, PTH112, PTH114, PTH120, PTH208
+# ruff: noqa: PTH102, PTH106, PTH108, PTH110, PTH112, PTH114, PTH120, PTH208
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Ending:
         return self._denied >= set(alive)
 
     def _send(self, number: int, targets: dict[int, int]) -> None:
-        for group in set(targets.values()) - {self._own_group}:
+        for group in set(targets.values()) - {self._own_group, 0, 1}:  # those mean our own, and everybody
             try:
                 os.killpg(group, number)
             except OSError:
@@ -97,15 +97,31 @@ def descendants(root: int) -> dict[int, int]:
     """What lives below `root`: pid → group. What is being born may be missed: look again."""
     found: dict[int, int] = {}
     waiting = [root]
+    below = children if os.path.exists(f"/proc/{root}/task/{root}/children") else by_parent().get
     while waiting:
-        for pid in children(waiting.pop()):
-            stat = read(f"/proc/{pid}/stat")
-            if pid in found or not stat:
-                continue
-            state, _, group = stat[stat.rindex(b")") + 2 :].split(None, 3)[:3]
-            if state not in (b"Z", b"X") or len(threads(pid)) > 1:  # a main thread may end before the others
-                found[pid] = int(group)
+        for pid in below(waiting.pop()) or ():
+            state, _, group = status(pid)
+            if pid not in found and (state not in "ZX" or len(threads(pid)) > 1):  # a main thread may end first
+                found[pid] = group
                 waiting.append(pid)
+    return found
+
+
+def status(pid: int) -> tuple[str, int, int]:
+    """State, parent and group of a process; of one that is gone, as if it were dead."""
+    stat = read(f"/proc/{pid}/stat")
+    if not stat:
+        return "X", 0, 0
+    state, parent, group = stat[stat.rindex(b")") + 2 :].split(None, 3)[:3]
+    return state.decode(), int(parent), int(group)
+
+
+def by_parent() -> dict[int, list[int]]:
+    """Every process by its parent, for systems that do not list children."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found.setdefault(status(int(name))[1], []).append(int(name))
     return found
 
 

@@ -49,6 +49,8 @@ __all__ = [
 
 ENTER = Path(__file__).with_name("enter.py")
 READY_SECONDS = 60.0
+#: What each startup file may take besides: the kernel stops one after 60 seconds.
+STARTUP_FILE_SECONDS = 70.0
 #: How long a process that closed its ready line without a word may take to be seen dead.
 SILENT_SECONDS = 2.0
 MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^'.]+)", re.MULTILINE)
@@ -98,7 +100,7 @@ class Launcher:
         server_session: str,
         startup: Path | None = None,
     ) -> KernelProcess:
-        """A process that serves requests, after at most `READY_SECONDS`.
+        """A process that serves requests and has run its startup files.
 
         Raises `StartFailed`: then nothing of the process is left but its directory. The
         process before it must have ended.
@@ -175,12 +177,13 @@ class Launcher:
         return process
 
     async def _until_ready(self, process: KernelProcess, reading: int) -> None:
+        seconds = _seconds_to_ready(process.launch.startup)
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(seconds):
                 line = await _ready_line(reading)
         except TimeoutError:
             ended = await process.end(grace=0)
-            raise StartFailed(f"not ready after {READY_SECONDS:.0f} s", ended.log_tail) from None
+            raise StartFailed(f"not ready after {seconds:.0f} s", ended.log_tail) from None
         except asyncio.CancelledError:
             await asyncio.shield(process.end(grace=0))
             raise
@@ -210,6 +213,11 @@ def default_provisioner(files: KernelFiles, process: int) -> Provisioner:
     made.hold = files.server.lock
     made.group = str(files.group(process) or "")
     return made
+
+
+def _seconds_to_ready(startup: str | None) -> float:
+    files = [p for p in Path(startup).iterdir() if p.suffix in (".py", ".ipy")] if startup else []
+    return READY_SECONDS + STARTUP_FILE_SECONDS * len(files)
 
 
 def _inheritable(fd: int) -> int:

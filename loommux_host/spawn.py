@@ -172,7 +172,7 @@ class SpawnedByInit:
     async def _end_without_init(self) -> None:
         """Init and guard are gone without a word: the system has ended the kernel, we end the rest."""
         if self._guard is not None:
-            await asyncio.to_thread(self._await_guard, self._guard)
+            await asyncio.to_thread(self._reap, self._guard)
         # When the end has been told already, the next process may carry the same mark.
         mark = self._mark if self.ending is None else None
         self._forget()
@@ -221,7 +221,7 @@ class SpawnedByInit:
                 await self.kill()
                 await self._settled.wait()
             self._tell("leave")
-        await asyncio.to_thread(self._await_guard, self._guard)
+        await asyncio.to_thread(self._reap, self._guard)
         self._forget()
         if self._writer is not None:
             self._writer.close()
@@ -252,10 +252,15 @@ class SpawnedByInit:
     def _forget(self) -> None:
         self.guards.difference_update({self._guard and self._guard.pid, self.init_pid})
 
-    @staticmethod
-    def _await_guard(guard: subprocess.Popen[bytes]) -> None:
+    def _reap(self, guard: subprocess.Popen[bytes]) -> None:
+        """Take note of the guard's end, and of the init's should it have become our child."""
         try:
             guard.wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
             guard.kill()
             guard.wait()
+        if self.init_pid is not None:
+            with suppress(ChildProcessError):
+                if os.waitpid(self.init_pid, os.WNOHANG) == (0, 0):
+                    os.kill(self.init_pid, signal.SIGKILL)
+                    os.waitpid(self.init_pid, 0)

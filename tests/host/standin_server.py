@@ -1,7 +1,8 @@
 """Stands in for a server: starts stand-in kernels with the real launcher, then waits to be killed.
 
-``python standin_server.py {"kernels": [[ACT...]...], "subreaper": bool, "clean": bool}``
-prints one JSON line per kernel that is ready, one per death, and ``{"cleaned": true}``.
+``python standin_server.py {"kernels": [[ACT...]...], "subreaper": bool, "clean": bool, "retire": bool}``
+prints one JSON line per kernel that is ready, one per death, and ``{"cleaned": true}`` and
+``{"retired": true}`` when asked for that.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ async def serve(job: dict[str, object], acts: list[list[str]]) -> None:
         await asyncio.to_thread(clean_up_after_dead_servers)
         say(cleaned=True)
     server = create_server_directory()
-    deaths = [asyncio.create_task(run(KernelFiles(server, f"{i:08x}-id", f"k {i}"), a)) for i, a in enumerate(acts)]
-    await asyncio.gather(*deaths)
+    files = [KernelFiles(server, f"{i:08x}-id", f"k {i}") for i in range(len(acts))]
+    await asyncio.gather(*(run(f, a, retire=bool(job.get("retire"))) for f, a in zip(files, acts, strict=True)))
     await asyncio.Event().wait()
 
 
-async def run(files: KernelFiles, acts: list[str]) -> None:
+async def run(files: KernelFiles, acts: list[str], *, retire: bool) -> None:
     def command(launch: Path) -> list[str]:
         return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
 
-    process: KernelProcess = await Launcher(Settings(), command=command).start(files, "k", 1, Path("/tmp"), "session")
+    launcher = Launcher(Settings(), command=command)
+    process: KernelProcess = await launcher.start(files, "k", 1, Path("/tmp"), "session")
     pids = files.directory / "1" / "pids"
     say(
         kernel=process.pid,
@@ -54,6 +56,9 @@ async def run(files: KernelFiles, acts: list[str]) -> None:
         started=[int(line) for line in pids.read_text().split()] if pids.exists() else [],
     )
     say(died=asdict(await process.wait()))
+    if retire:
+        await launcher.retire(files)
+        say(retired=True)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,17 @@ def test_init_and_guard_killed_at_once_leave_nothing_to_a_server_that_is_a_subre
     start(["ready", "sleep"], clean=True)  # nobody was there to remove the files
 
 
+@pytest.mark.parametrize("whom", ["init", "guard"])
+def test_a_server_that_is_a_subreaper_keeps_no_zombies(start: Callable[..., Server], whom: str) -> None:
+    server = start(subreaper=True, retire=True)
+    kill(server.kernels[0][whom])
+    assert server.said()["died"]["ended_processes"] == 6
+    assert server.said() == {"retired": True}
+    assert not psutil.Process(server.process.pid).children()
+    server.process.kill()
+    start(["ready", "sleep"], clean=True)  # without a kernel there is no guard to remove the server's directory
+
+
 def test_what_all_three_leave_the_next_server_finds(start: Callable[..., Server], temporary: Path) -> None:
     server = start(["child=3", "ready", "sleep"])
     kernel = server.kernels[0]

@@ -277,6 +277,17 @@ def test_a_command_that_cannot_be_run_is_named_in_the_log(tmp_path: Path, guarde
     assert "No such file" in kernel.log()
 
 
+@linux
+def test_descendants_are_found_where_the_system_does_not_list_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60; true"], start_new_session=True) as shell:
+        until(lambda: len(descendants(shell.pid)) == 1)
+        listed = descendants(shell.pid)
+        monkeypatch.setattr(os.path, "exists", lambda path: False)
+        assert descendants(shell.pid) == listed
+        assert set(listed.values()) == {shell.pid}
+        os.killpg(shell.pid, signal.SIGKILL)
+
+
 def test_without_subreapers_processes_are_found_by_session_and_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     by_session = subprocess.Popen(["sleep", "60"], start_new_session=True)
     by_mark = subprocess.Popen(["sleep", "60"], env={"LOOMMUX_KERNEL_ID": "a-mark"})

@@ -483,6 +483,18 @@ async def test_a_start_that_takes_too_long_fails_and_leaves_nothing(
     await launcher.retire(files)
 
 
+async def test_startup_files_get_their_own_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loommux_host.launch.READY_SECONDS", 0.0)
+    startup = bench.workspace / "startup"
+    startup.mkdir()
+    (startup / "10-slow.py").touch()
+    files, launcher = bench.files(), bench.launcher("ready", "sleep")
+    process = await launcher.start(files, "x", 1, bench.workspace, "session", startup)
+    assert process.launch.startup == str(startup)
+    await process.end(grace=0)
+    await launcher.retire(files)
+
+
 async def test_an_interpreter_that_is_not_there_is_named(bench: Bench) -> None:
     files = bench.files()
     launcher = Launcher(Settings(), command=lambda launch: ["/no/such/python", str(launch)])
