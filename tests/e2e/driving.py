@@ -6,17 +6,19 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import anyio
 import psutil
+from jupyter_client.asynchronous.client import AsyncKernelClient
 from mcp import Client
 from mcp_types import CallToolResult
 
@@ -181,3 +183,25 @@ class Lines:
 
 
 StartLines = Callable[..., Lines]
+
+
+@asynccontextmanager
+async def attached(agent: Agent) -> AsyncIterator[AsyncKernelClient]:
+    """A foreign client, connected by the file that status names."""
+    found = re.search(r"--existing (\S+\.json)", await agent.text("status"))
+    assert found is not None
+    client: Any = AsyncKernelClient(connection_file=str(Path(os.environ["JUPYTER_RUNTIME_DIR"], Path(found[1]).name)))
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=30)
+        yield client
+    finally:
+        client.stop_channels()
+
+
+async def foreign(client: AsyncKernelClient, source: str) -> None:
+    """Run a cell as the foreign client and wait for its end."""
+    running = client.execute_interactive(source, output_hook=lambda message: None, timeout=30)
+    reply = await asyncio.wait_for(running, 40)
+    assert reply["content"]["status"] != "aborted", reply

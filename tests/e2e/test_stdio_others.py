@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-from driving import Agent, Start, text_of, until
-from jupyter_client.asynchronous.client import AsyncKernelClient
+from driving import Start, attached, foreign, text_of, until
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def attached(agent: Agent) -> AsyncIterator[AsyncKernelClient]:
-    """A foreign client, connected by the file that status names."""
-    found = re.search(r"--existing (\S+\.json)", await agent.text("status"))
-    assert found is not None
-    client: Any = AsyncKernelClient(connection_file=str(Path(os.environ["JUPYTER_RUNTIME_DIR"], Path(found[1]).name)))
-    client.load_connection_file()
-    client.start_channels()
-    try:
-        await client.wait_for_ready(timeout=30)
-        yield client
-    finally:
-        client.stop_channels()
-
-
-async def foreign(client: AsyncKernelClient, source: str) -> None:
-    """Run a cell as the foreign client and wait for its end."""
-    await asyncio.wait_for(client.execute_interactive(source, output_hook=lambda message: None, timeout=30), 40)
 
 
 async def test_a_foreign_cell_shares_names_and_numbers_and_the_agent_is_told(start: Start) -> None:
