@@ -153,18 +153,20 @@ class _PatternRun:
 
     def _in_all(self, text: str) -> Found:
         with self._spending() as check:
-            if self._pattern.search(text, timeout=self._left, concurrent=True) is None:
+            first = self._pattern.search(text, timeout=self._left, concurrent=True)
+            if first is None:
                 return [], 0
+            at = first.start()
             try:
                 # Giving up the interpreter for every match would be slow beside a busy thread.
-                starts = self._starts(text, UNSHARED, False, check)
+                starts = self._starts(text, at, UNSHARED, False, check)
             except TimeoutError:
-                starts = self._starts(text, self._left, True, check)
+                starts = self._starts(text, at, self._left, True, check)
         return _lines_of(starts, text), len(starts)
 
-    def _starts(self, text: str, seconds: float, concurrent: bool, check: Callable[[], None]) -> list[int]:
+    def _starts(self, text: str, at: int, seconds: float, concurrent: bool, check: Callable[[], None]) -> list[int]:
         starts: list[int] = []
-        for found in self._pattern.finditer(text, timeout=seconds, concurrent=concurrent):
+        for found in self._pattern.finditer(text, at, timeout=seconds, concurrent=concurrent):
             starts.append(found.start())
             if len(starts) % CHECKED == 0:
                 check()

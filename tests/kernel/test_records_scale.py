@@ -70,7 +70,5 @@ def test_a_line_of_fifty_megabytes_is_all_there_and_not_in_memory(tmp_path: Path
     assert line == "".join(f"{n:05d}" * 10_000 for n in range(1_000))
     clipped = reader.tail(1, Stream.COMBINED, 2, max_chars=10)
     assert clipped == ["0000000000…[49,999,990 chars omitted]", "end"]
-    assert reader.search(1, Stream.STDOUT, Query.build("00500$|00999$", "regex"), 0, 0, 10).rows == [
-        (2, "M", clipped[0])
-    ]
+    assert reader.search(1, Stream.STDOUT, Query.build("00999$", "regex"), 0, 0, 10).rows == [(2, "M", clipped[0])]
     reader.close()
