@@ -22,6 +22,7 @@ from traitlets import Any as AnyTrait
 from traitlets import Type, default
 from traitlets.config import Config
 
+from loommux_kernel import startup
 from loommux_kernel.capture import Capture
 from loommux_kernel.kernel import GatedKernel
 from loommux_kernel.protocol import PROTOCOL_VERSION, LaunchFile, now
@@ -149,7 +150,8 @@ class KernelApp(IPKernelApp):
     async def _begin(self) -> None:
         try:
             if self.launch.startup is not None:
-                await self.kernel.run_startup_files(Path(self.launch.startup))
+                limit = self.launch.extra.get("startup_seconds", startup.LIMIT_SECONDS)
+                await self.kernel.run_startup_files(Path(self.launch.startup), limit)
             self._say_ready()
         except BaseException:  # a kernel that never says it is ready would be waited for
             self.log.exception("the start failed")

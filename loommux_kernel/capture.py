@@ -26,7 +26,7 @@ from typing import Any
 import zmq
 from ipykernel import kernelapp
 from ipykernel.iostream import BackgroundSocket, IOPubThread
-from jupyter_client.session import DONE, Session
+from jupyter_client.session import DONE
 from traitlets import Any as AnyTrait
 
 from loommux_kernel import contexts
@@ -40,13 +40,14 @@ from loommux_kernel.recorder import REMEMBERED, Recorder
 from loommux_kernel.records import RecordWriter
 from loommux_kernel.streams import OrderedStream
 from loommux_kernel.tasks import TaskWatch
+from loommux_kernel.wire import QuickSession
 
 __all__ = ["Capture", "Finished", "current_execution"]
 
 _STREAM_TOPICS = {Stream.STDOUT: b"stream.stdout", Stream.STDERR: b"stream.stderr"}
 
 
-class TappedSession(Session):
+class TappedSession(QuickSession):
     """A session whose IOPub messages go into the ordered queue."""
 
     capture = AnyTrait(None, allow_none=True)

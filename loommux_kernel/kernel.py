@@ -306,7 +306,7 @@ class GatedKernel(RunningKernel):
 
     # -- startup files -----------------------------------------------------------------
 
-    async def run_startup_files(self, directory: Path, limit_seconds: float = startup.LIMIT_SECONDS) -> None:
+    async def run_startup_files(self, directory: Path, limit_seconds: float) -> None:
         """Run them before any cell that has arrived meanwhile."""
         async with self._main_asyncio_lock:
             await startup.run_all(directory, self, limit_seconds)

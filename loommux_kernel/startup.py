@@ -59,7 +59,7 @@ def files(directory: Path) -> list[Path]:
     return sorted((p for p in directory.iterdir() if p.suffix in SUFFIXES and p.is_file()), key=lambda p: p.name)
 
 
-async def run_all(directory: Path, runner: Runner, limit_seconds: float = LIMIT_SECONDS) -> None:
+async def run_all(directory: Path, runner: Runner, limit_seconds: float) -> None:
     """Run every file; whatever happens in one, the next one follows."""
     try:
         found = files(directory)

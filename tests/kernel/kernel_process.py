@@ -47,7 +47,12 @@ class KernelProcess:
     """One kernel process in a directory of its own; `close` ends both."""
 
     def __init__(
-        self, *, startup: dict[str, str] | None = None, environment: dict[str, str] | None = None, name: str = "test"
+        self,
+        *,
+        startup: dict[str, str] | None = None,
+        environment: dict[str, str] | None = None,
+        name: str = "test",
+        extra: Message | None = None,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="lm-"))  # ipc paths are short
         self.workspace = self.directory / "workspace"
@@ -69,6 +74,7 @@ class KernelProcess:
             workspace=str(self.workspace),
             startup=self._startup_directory(startup),
             ready_fd=write,
+            extra=extra or {},
         )
         launch = self.directory / "launch.json"
         self.launch.write(launch)
@@ -228,9 +234,9 @@ class Client:
     def run_foreign(self, code: str, **content: Any) -> Message:
         return self.answer(self.shell, self.execute(code, **content))["content"]
 
-    def ask(self, name: str, timeout: float = TIMEOUT, **content: Any) -> Message:
+    def ask(self, request: str, /, timeout: float = TIMEOUT, **content: Any) -> Message:
         """One of the server's control requests."""
-        return self.answer(self.control, self.send(self.control, CONTROL_PREFIX + name, content), timeout)["content"]
+        return self.answer(self.control, self.send(self.control, CONTROL_PREFIX + request, content), timeout)["content"]
 
     # -- what is published ---------------------------------------------------------------
 

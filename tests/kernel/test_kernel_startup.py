@@ -91,7 +91,7 @@ async def test_a_file_that_takes_too_long_or_cannot_be_read_is_told(tmp_path: Pa
     assert runner.ran == [("1.py", "slow"), ("3.py", "good")]
     assert runner.said[0] == "1.py took more than 60 s and was stopped"
     assert runner.said[1].startswith("2.py cannot be read: ")
-    await startup.run_all(tmp_path / "missing", runner)
+    await startup.run_all(tmp_path / "missing", runner, limit_seconds=60)
     assert runner.said[2] == "missing cannot be read: No such file or directory"
 
 
@@ -119,3 +119,27 @@ def test_nothing_is_written_into_the_workspace(launch: Launch) -> None:
     kernel: KernelProcess = launch()
     kernel.server().run("1")
     assert list(kernel.workspace.iterdir()) == []
+
+
+def test_a_startup_file_that_takes_too_long_is_stopped_and_told(launch: Launch) -> None:
+    kernel = launch(
+        startup={"10-slow.py": "import time; time.sleep(60)", "20-next.py": "after = 1"},
+        extra={"startup_seconds": 0.3},
+    )
+    server = kernel.server()
+    server.seen = server.ask("status")["last_serial"]
+    assert server.run("assert after == 1").state is State.COMPLETED
+    reader = RecordReader(Path(kernel.launch.records))
+    try:
+        assert [n.text for n in reader.notices()] == ["10-slow.py took more than 0.3 s and was stopped"]
+    finally:
+        reader.close()
+
+
+def test_the_stacks_of_a_fatal_signal_are_in_the_process_log(launch: Launch) -> None:
+    kernel: KernelProcess = launch()
+    kernel.server().submit("def deep():\n    import ctypes; ctypes.string_at(0)\ndeep()")
+    assert kernel.process.wait(WATCHDOG) == -11
+    log = kernel.log()
+    assert "Fatal Python error: Segmentation fault" in log
+    assert "in deep" in log
