@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from loommux_kernel.protocol import Counts, Origin, State, Stream
-from loommux_kernel.records import DisplayRecord, SearchResult
+
+if TYPE_CHECKING:  # a server's answer to its first request does not wait for the record store
+    from loommux_kernel.records import DisplayRecord, SearchResult
 
 
 @dataclass(frozen=True)

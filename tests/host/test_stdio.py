@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -372,3 +374,10 @@ def test_the_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
     assert version("loommux") == eras.SERVER_INFO["version"]
+
+
+def test_what_a_first_answer_does_not_need_is_not_imported_for_it() -> None:
+    late = ("mcp", "pydantic", "anyio", "zmq", "jupyter_client", "sqlite3", "regex", "tiktoken", "PIL", "starlette")
+    code = f"import sys, loommux_host.cli, loommux_host.host; print([m for m in {late} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
