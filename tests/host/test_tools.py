@@ -88,8 +88,11 @@ def test_the_service_takes_every_argument_under_its_name() -> None:
     from loommux_host.service import Service
 
     for name, tool in TOOLS.items():
-        taken = set(inspect.signature(getattr(Service, name)).parameters) - {"self", "caller", "progress"}
-        assert taken == {"source" if p.name == "freeform" else p.name for p in tool.parameters}, name
+        taken = inspect.signature(getattr(Service, name)).parameters
+        given = {"source" if p.name == "freeform" else p.name for p in tool.parameters}
+        assert given <= set(taken), name
+        needed = {n for n, p in taken.items() if p.default is inspect.Parameter.empty} - {"self", "caller"}
+        assert needed <= given, name
 
 
 # -- arguments -------------------------------------------------------------------
