@@ -15,7 +15,7 @@ from loommux_host.init_system import LINUX, signal
 from loommux_host.init_watch import Watch
 
 #: The routine takes milliseconds; what has not gone by then cannot be ended by us.
-END_SECONDS = 3.0
+END_SECONDS = 2.0
 #: Of these, how long it goes on finding processes to stop before it kills.
 STOP_SECONDS = 1.0
 #: Between two rounds of killing when no death is reported meanwhile.

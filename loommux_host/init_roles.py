@@ -31,7 +31,7 @@ from loommux_host.init_system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME,
 from loommux_host.init_watch import OWNER, Watch, open_owner
 
 #: A guard whose init does not finish (it is stopped, say) ends everything itself.
-TAKEOVER_SECONDS = 3.5
+TAKEOVER_SECONDS = 2.5
 IGNORED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU")
 
 

@@ -105,24 +105,27 @@ class Launcher:
         Raises `StartFailed`: then nothing of the process is left but its directory. The
         process before it must have ended.
         """
-        directory = files.add_process(process_number)
-        reading, writing = os.pipe()
         try:
-            launch = LaunchFile(
-                kernel_id=files.kernel_id,
-                kernel_name=name,
-                process=process_number,
-                connection_file=str(files.connection_file),
-                server_session=server_session,
-                records=str(directory / "records.sqlite"),
-                descriptors=str(directory / "descriptors"),
-                log=str(directory / "log"),
-                workspace=str(workspace),
-                startup=str(startup) if startup is not None else None,
-                ready_fd=_inheritable(writing),
-                records_budget_bytes=self._budget,
-                control_url=self._control_url,
-            )
+            directory = files.add_process(process_number)
+            reading, writing = os.pipe()
+        except OSError as error:
+            raise StartFailed(f"no process could be made: {error}") from error
+        launch = LaunchFile(
+            kernel_id=files.kernel_id,
+            kernel_name=name,
+            process=process_number,
+            connection_file=str(files.connection_file),
+            server_session=server_session,
+            records=str(directory / "records.sqlite"),
+            descriptors=str(directory / "descriptors"),
+            log=str(directory / "log"),
+            workspace=str(workspace),
+            startup=str(startup) if startup is not None else None,
+            ready_fd=_inheritable(writing),
+            records_budget_bytes=self._budget,
+            control_url=self._control_url,
+        )
+        try:
             try:
                 process = await self._spawn(files, launch, directory / "launch.json")
             finally:
@@ -140,19 +143,34 @@ class Launcher:
         await asyncio.to_thread(files.remove)
 
     async def _spawn(self, files: KernelFiles, launch: LaunchFile, path: Path) -> KernelProcess:
-        launch.write(path)
         provisioner = self._provisioner(files, launch.process)
+        started_at = now()
+        try:
+            launch.write(path)
+            await self._launch(provisioner, launch, path, files.directory / "bin")
+        except OSError as error:
+            raise StartFailed(f"no process could be made: {error}") from error
+        except asyncio.CancelledError:
+            await asyncio.shield(provisioner.cleanup())  # an init that is let go ends what it has begun
+            raise
+        process = KernelProcess(provisioner, launch, started_at)
+        previous = self._last.get(files)
+        self._last[files] = process
+        if previous is not None:
+            await previous.release()
+        return process
+
+    async def _launch(self, provisioner: Provisioner, launch: LaunchFile, path: Path, programs: Path) -> None:
         environment = kernel_environment(
             os.environ,
             python=self._python,
-            programs=files.directory / "bin",
+            programs=programs,
             kernel_id=launch.kernel_id,
             kernel_name=launch.kernel_name,
             control_url=self._control_url,
             secrets=self._secrets,
         )
         log = os.open(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        started_at = now()
         try:
             await provisioner.launch_kernel(
                 self._command(path),
@@ -162,19 +180,8 @@ class Launcher:
                 stderr=log,
                 pass_fds=(launch.ready_fd,),
             )
-        except OSError as error:
-            raise StartFailed(f"no process could be made: {error}") from error
-        except asyncio.CancelledError:
-            await asyncio.shield(provisioner.cleanup())  # an init that is let go ends what it has begun
-            raise
         finally:
             os.close(log)
-        process = KernelProcess(provisioner, launch, started_at)
-        previous = self._last.get(files)
-        self._last[files] = process
-        if previous is not None:
-            await previous.release()
-        return process
 
     async def _until_ready(self, process: KernelProcess, reading: int) -> None:
         seconds = _seconds_to_ready(process.launch.startup)

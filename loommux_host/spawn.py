@@ -32,7 +32,7 @@ INIT = Path(__file__).with_name("init.py")
 TELL_SECONDS = 0.8
 #: An init that was asked to end everything and has not is killed, and its guard does it;
 #: a guard that has not either is killed, and this process does it.
-INIT_SECONDS, GUARD_SECONDS = 3.5, 1.5
+INIT_SECONDS, GUARD_SECONDS = 2.5, 2.5
 #: How long a guard that was let go may take to exit.
 LEAVE_SECONDS = 5.0
 OOM_SCORE_RAISE = 300

@@ -483,6 +483,16 @@ async def test_a_start_that_takes_too_long_fails_and_leaves_nothing(
     await launcher.retire(files)
 
 
+async def test_a_place_that_cannot_be_written_is_a_start_that_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = bench.workspace / "file"
+    in_the_way.touch()
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(in_the_way / "runtime"))
+    with pytest.raises(StartFailed, match="no process could be made: .*Not a directory"):
+        await bench.start(bench.launcher("ready"), bench.files())
+
+
 async def test_startup_files_get_their_own_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loommux_host.launch.READY_SECONDS", 0.0)
     startup = bench.workspace / "startup"
