@@ -138,7 +138,8 @@ class KernelFiles:
 
     def remove(self) -> None:
         """Remove everything; the kernel has no process any more."""
-        self.connection_file.unlink(missing_ok=True)
+        with suppress(OSError):  # gone, or never made; a later server finds what could not be removed
+            self.connection_file.unlink()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _endpoints(self, transport: str) -> dict[str, Any]:

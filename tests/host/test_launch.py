@@ -489,7 +489,7 @@ async def test_a_place_that_cannot_be_written_is_a_start_that_failed(
     in_the_way = bench.workspace / "file"
     in_the_way.touch()
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(in_the_way / "runtime"))
-    with pytest.raises(StartFailed, match="no process could be made: .*Not a directory"):
+    with pytest.raises(StartFailed, match=r"no process could be made: .*Not a directory"):
         await bench.start(bench.launcher("ready"), bench.files())
 
 
