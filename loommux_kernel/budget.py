@@ -33,25 +33,36 @@ class Relief:
 
 
 class Budget:
-    """Sizes of all executions of a store, in bytes."""
+    """Sizes of the executions of a store, in bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        #: Of executions that have output, in the order in which they began to have it.
         self._sizes: dict[int, int] = {}
         self._total = 0
-        #: Finished executions with a body, oldest first, and whether somebody was told of them.
-        self._finished: dict[int, bool] = {}
+        self._running: set[int] = set()
+        #: Finished, and nobody was told of the end.
+        self._untold: set[int] = set()
+        #: Bytes that are gone, and which combined lines.
         self._thinned: dict[int, int] = {}
         self._missing: dict[int, tuple[int, int]] = {}
+
+    def began(self, serial: int) -> None:
+        self._running.add(serial)
+
+    def finished(self, serial: int) -> None:
+        self._running.discard(serial)
+        self._untold.add(serial)
+
+    def told(self, serial: int) -> None:
+        self._untold.discard(serial)
 
     def grew(self, serial: int, size: int) -> None:
         """An execution's output has that size, what was dropped of it included."""
         size = max(0, size - self._thinned.get(serial, 0))
         self._total += size - self._sizes.get(serial, 0)
-        self._sizes[serial] = size
-
-    def finished(self, serial: int, told: bool) -> None:
-        self._finished[serial] = self._finished.get(serial, False) or told
+        if size:
+            self._sizes[serial] = size
 
     def over(self, serial: int) -> bool:
         """Whether something must go after that execution grew."""
@@ -59,21 +70,21 @@ class Budget:
 
     def relief(self, store: Store, serial: int) -> Iterator[Relief]:
         """What must go after that execution grew; each is to be written before the next is asked for."""
-        if serial not in self._finished and self._sizes.get(serial, 0) > self.limit // 2:
+        if serial in self._running and self._sizes.get(serial, 0) > self.limit // 2:
             yield from self._thin(store, serial, self.limit // 2 * 7 // 8)
         while self._total > self.limit:
-            told = next((s for s, told in self._finished.items() if told), None)
+            spared = self._running | self._untold
+            told = next((s for s in self._sizes if s not in spared), None)
             if told is None:
                 break
             yield self._drop(told)
-        for untold in list(self._finished):
+        for untold in [s for s in self._sizes if s in self._untold]:
             if self._total <= self.limit:
                 break
             yield from self._thin(store, untold, UNTOLD_KEEPS)
 
     def _drop(self, serial: int) -> Relief:
-        self._finished.pop(serial)
-        size = self._sizes.pop(serial, 0)
+        size = self._sizes.pop(serial)
         self._total -= size
         self._thinned[serial] = self._thinned.get(serial, 0) + size
         return Relief(serial, [(Kind.BODY_GONE, serial)], f"the output was dropped to keep {self._limit_words()}")
@@ -95,7 +106,7 @@ class Budget:
             first, last = self._missing.get(serial, (cut.first, cut.last))
             first, last = self._missing[serial] = min(first, cut.first), max(last, cut.last)
             which = f"lines {first:,}–{last:,} were"
-        yield Relief(serial, cut.rows, f"{which} dropped to keep {self._limit_words()}", serial in self._finished)
+        yield Relief(serial, cut.rows, f"{which} dropped to keep {self._limit_words()}", serial in self._untold)
 
     def _limit_words(self) -> str:
         size, unit = float(self.limit), "B"

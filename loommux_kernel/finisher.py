@@ -34,7 +34,7 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
         reader = RecordReader(path)
         try:
             descriptors = _descriptors(reader)
-            running = [serial for (serial,) in reader._query("SELECT serial FROM executions WHERE state = 'running'")]
+            running = [serial for (serial,) in reader.query("SELECT serial FROM executions WHERE state = 'running'")]
             last = noted(path.parent)
             unheard = last if last is not None and reader.by_serial(last.serial) is None else None
         finally:
@@ -54,7 +54,7 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
 
 def _descriptors(reader: RecordReader) -> list[tuple[int, Stream, Path, int]]:
     streams = {code: stream for stream, code in CODES.items()}
-    found = reader._query("SELECT serial, stream, path, taken FROM descriptors ORDER BY serial, stream, path")
+    found = reader.query("SELECT serial, stream, path, taken FROM descriptors ORDER BY serial, stream, path")
     return [(serial, streams[code], Path(os.fsdecode(path)), taken) for serial, code, path, taken in found]
 
 

@@ -77,7 +77,7 @@ class RecordReader(Connected):
         uri = path.absolute().as_uri() + "?mode=ro"
         super().__init__(sqlite3.connect(uri, PATIENCE, isolation_level=None, check_same_thread=False, uri=True))
         self._lock = threading.RLock()
-        if not self._query("SELECT 1 FROM sqlite_schema WHERE name = 'drain'"):
+        if not self.query("SELECT 1 FROM sqlite_schema WHERE name = 'drain'"):
             self.close()
             raise FileNotFoundError(path)
 
@@ -102,7 +102,7 @@ class RecordReader(Connected):
 
     def displays(self, serial: int) -> list[DisplayRecord]:
         """The bundles that are shown, in the order of their places."""
-        found = self._query(
+        found = self.query(
             "SELECT ordinal, line, kind, bundle, metadata, display_id FROM displays WHERE serial = ?"
             " ORDER BY line, ordinal",
             serial,
@@ -111,14 +111,12 @@ class RecordReader(Connected):
 
     def notices(self, after: int = 0) -> list[NoticeRecord]:
         """Notices in order, those with an id above `after`."""
-        found = self._query("SELECT id, serial, label, text, at FROM notices WHERE id > ? ORDER BY id", after)
+        found = self.query("SELECT id, serial, label, text, at FROM notices WHERE id > ? ORDER BY id", after)
         return [NoticeRecord(*row) for row in found]
 
     # -- what it said --------------------------------------------------------------
 
-    def lines(
-        self, serial: int, stream: Stream, first: int, last: int, max_chars: int | None = None
-    ) -> list[str]:
+    def lines(self, serial: int, stream: Stream, first: int, last: int, max_chars: int | None = None) -> list[str]:
         """Lines `first` to `last`, from 1, both included, as far as they exist; clipped to `max_chars`.
 
         Lines that were dropped are one line that says which are gone. With
@@ -207,7 +205,7 @@ class RecordReader(Connected):
 
     def _log(self, serial: int, stream: Stream) -> _Log | None:
         """The stream as it is now; None when nothing was written to it."""
-        found = self._query(
+        found = self.query(
             "SELECT stream, lines, shared, settled, state FROM streams WHERE serial = ?"
             " AND (stream = ? OR stream = 0 AND sole = ?)",
             serial, CODES[stream], CODES[stream],
@@ -245,7 +243,7 @@ class RecordReader(Connected):
 
     def _stored(self, serial: int, code: int, first: int, last: int, whole: bool) -> Iterator[_Piece]:
         """The next few pieces of what is stored of the lines from `first` to `last`."""
-        chunks = self._query(
+        chunks = self.query(
             "SELECT first, lines, long, text FROM chunks WHERE serial = ?1 AND stream = ?2 AND first <= ?4 AND first >="
             " ifnull((SELECT max(first) FROM chunks WHERE serial = ?1 AND stream = ?2 AND first <= ?3), ?3)"
             f" ORDER BY first LIMIT {STEP}",
@@ -265,31 +263,31 @@ class RecordReader(Connected):
 
     def _joined(self, serial: int, code: int, long: int) -> str:
         where = "serial = ? AND stream = ? AND long = ?"
-        return joined(self._query(f"SELECT part, text FROM parts WHERE {where} ORDER BY part", serial, code, long))
+        return joined(self.query(f"SELECT part, text FROM parts WHERE {where} ORDER BY part", serial, code, long))
 
     def _clipped(self, serial: int, piece: _Piece, max_chars: int) -> str:
         where = "FROM parts WHERE serial = ? AND stream = ? AND long = ?"
         key = (serial, piece.code, piece.long)
-        last = self._query(f"SELECT part, length(text) {where} ORDER BY part DESC LIMIT 1", *key)
+        last = self.query(f"SELECT part, length(text) {where} ORDER BY part DESC LIMIT 1", *key)
         length = last[0][0] * PART + last[0][1] if last else 0
-        head = self._query(f"SELECT text {where} AND part < ? ORDER BY part", *key, -(-max_chars // PART))
+        head = self.query(f"SELECT text {where} AND part < ? ORDER BY part", *key, -(-max_chars // PART))
         return _with_omission("".join(text for (text,) in head), length, max_chars)
 
     def _part(self, serial: int, code: int, row: int, part: int) -> str | None:
         where = "serial = ? AND stream = ? AND long = ? AND part = ?"
-        found = self._query(f"SELECT text FROM parts WHERE {where}", serial, code, row, part)
+        found = self.query(f"SELECT text FROM parts WHERE {where}", serial, code, row, part)
         return found[0][0] if found else None
 
     # -- rows ------------------------------------------------------------------------
 
     def _records(self, where: str, *values: Any) -> list[ExecutionRecord]:
-        return [self._record(row) for row in self._query(_FACTS + where, *values)]
+        return [self._record(row) for row in self.query(_FACTS + where, *values)]
 
     def _record(self, row: tuple[Any, ...]) -> ExecutionRecord:
         serial, number, origin, source, submitted, started, state, completed, ename, evalue, late, dropped = row
         counts = dict.fromkeys(Stream, Counts())
         updated = completed or started
-        for code, *sizes, sole, at in self._query(
+        for code, *sizes, sole, at in self.query(
             "SELECT stream, lines, characters, utf8_bytes, sole, at FROM streams WHERE serial = ?", serial
         ):
             counts[_STREAMS[code]] = Counts(*sizes)
@@ -311,7 +309,8 @@ class RecordReader(Connected):
             finally:
                 self.connection.execute("COMMIT")
 
-    def _query(self, statement: str, *values: Any) -> list[Any]:
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """Rows of the tables; raises sqlite3.Error."""
         with self._lock:
             return self.connection.execute(statement, values).fetchall()
 

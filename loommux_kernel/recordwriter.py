@@ -16,7 +16,7 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ DISPLAY_IDS = 4096
 UNTOLD = "Records are incomplete: output that nobody was told of lost its middle for lack of space; its records say so."
 LOST = "some output was lost because the record store could not be written"
 
+Run = tuple[Stream, str]
+
 
 class RecordWriter(Forgetful):
     """See the module. Times are seconds since the epoch."""
@@ -53,7 +55,7 @@ class RecordWriter(Forgetful):
         self._ours = True
         self._path = path
         self._on_trouble = on_trouble
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._store: Store | None = None
         self._retry_at = 0.0
         self._budget = Budget(budget_bytes)
@@ -83,18 +85,19 @@ class RecordWriter(Forgetful):
             transcript = self._transcript(serial)
             self._dirty[serial] = Execution(transcript, number, origin, visible(source), submitted_at, started_at)
             self._adopt(self._dirty[serial])
+            self._budget.began(serial)
 
     def end(self, serial: int, state: State, completed_at: float, ename: str | None, evalue: str | None) -> None:
         """An execution has ended; what arrives for it now is late."""
         if self._ours:
             self._change(serial).end(state, completed_at, _visible(ename), _visible(evalue))
-            self._budget.finished(serial, told=False)
+            self._budget.finished(serial)
 
     def mark_told(self, serial: int) -> None:
         """Somebody was told of that execution's end: its output may go when space runs out."""
         if self._ours:
             self._change(serial).told = True
-            self._budget.finished(serial, told=True)
+            self._budget.told(serial)
 
     # -- output ----------------------------------------------------------------
 
@@ -152,9 +155,7 @@ class RecordWriter(Forgetful):
                 execution.transcript.forget(ordinal)
         self._shown[display_id] = kept
         if not kept:
-            self.display(
-                serial, kind="display", number=None, bundle=bundle, metadata=metadata, display_id=display_id
-            )
+            self.display(serial, kind="display", number=None, bundle=bundle, metadata=metadata, display_id=display_id)
 
     def clear(self, serial: int, wait: bool) -> None:
         """`clear_output`; with `wait` it happens before the next output."""
@@ -268,20 +269,16 @@ class RecordWriter(Forgetful):
         if not self._queue:
             return
         queue, self._queue, self._queued = self._queue, [], 0
-        runs: dict[int, list[tuple[Stream, str]]] = {}
+        runs: dict[int, list[Run]] = {}
         for serial, stream, text in queue:
             runs.setdefault(serial, []).append((stream, text))
         for serial, own in runs.items():
             execution = self._dirty[serial] = self._execution(serial)
             transcript = execution.receive()
-            if sum(len(text) for _, text in own) < 2 * GATHERED:
-                transcript.write(own)
-                continue
-            for stream, text in own:
-                for at in range(0, len(text), GATHERED):
-                    transcript.write([(stream, text[at : at + GATHERED])])
-                    if transcript.unsaved() >= TRANSACTION:
-                        self._write_amid()
+            for runs_at_once in _bounded(own):
+                transcript.write(runs_at_once)
+                if transcript.unsaved() >= TRANSACTION:
+                    self._write_amid()
 
     def _write_amid(self) -> None:
         """Write, though more is about to happen to what is written."""
@@ -326,7 +323,7 @@ class RecordWriter(Forgetful):
                 thinner.dropped = relief.dropped
                 self._store.apply([*relief.rows, thinner.facts()])
                 if relief.untold:
-                    self._tell("untold", UNTOLD)
+                    self._announce("untold", UNTOLD)
         except sqlite3.Error as error:
             self._trouble(error)
 
@@ -350,15 +347,15 @@ class RecordWriter(Forgetful):
             except sqlite3.Error:
                 self._store.forget()
             self._store = None
-        self._tell(
+        self._announce(
             "disk",
             f"Records are incomplete: the record store cannot be written ({error})."
             " The kernel goes on and keeps recent output in memory.",
         )
 
-    def _tell(self, what: str, text: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _announce(self, what: str, text: str) -> None:
+        if what not in self._announced:
+            self._announced.add(what)
             self._on_trouble(text)
 
     def _bound(self) -> None:
@@ -376,6 +373,16 @@ class RecordWriter(Forgetful):
                 del self._dirty[serial]
                 self._executions.pop(serial, None)
         del self._loose[: max(0, len(self._loose) - KEPT_WAITING)]
+
+
+def _bounded(runs: list[Run]) -> Iterator[list[Run]]:
+    """The runs in groups of a bounded size; only runs that are longer than that are cut."""
+    if sum(len(text) for _, text in runs) < 2 * GATHERED:
+        yield runs
+        return
+    for stream, text in runs:
+        for at in range(0, len(text), GATHERED):
+            yield [(stream, text[at : at + GATHERED])]
 
 
 def _visible(text: str | None) -> str | None:

@@ -50,8 +50,8 @@ class Store:
 
     def stored(self) -> int:
         return (
-            self.reader._query("SELECT ifnull(sum(length(text)), 0) FROM chunks")[0][0]
-            + (self.reader._query("SELECT ifnull(sum(size), 0) FROM parts")[0][0])
+            self.reader.query("SELECT ifnull(sum(length(text)), 0) FROM chunks")[0][0]
+            + (self.reader.query("SELECT ifnull(sum(size), 0) FROM parts")[0][0])
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from loommux_kernel.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.records import RecordReader, RecordWriter
 from loommux_kernel.recordwriter import RETRY, WAITING_BYTES
 
+resource = pytest.importorskip("resource")
 SESSION = Origin(OriginKind.SESSION, "session", "caller")
 BUDGET = 1 << 30
 
@@ -64,7 +64,7 @@ for serial in range(1, 101):
     assert count >= int(acknowledged), (count, acknowledged)
     assert text == "".join(f"line {n}\\n" for n in range(1, count + 1))
     assert reader.by_serial(serial).counts[Stream.COMBINED].lines == count
-    assert reader._query("PRAGMA integrity_check") == [("ok",)]
+    assert reader.query("PRAGMA integrity_check") == [("ok",)]
     reader.close()
 print("sound")
 """
