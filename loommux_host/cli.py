@@ -28,7 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = parse(sys.argv[1:] if arguments is None else arguments)
     if options.server:
-        return cannot_start("--server: this version serves stdio only")
+        try:
+            config = load(options)
+        except ConfigError as error:
+            return cannot_start(str(error))
+        say(f"configuration directory: {config.config_dir or 'none'}")
+        prepare()
+        return serve_http(config)
     from loommux_host.wire import claim
 
     if sys.stdin is not None and sys.stdin.isatty():
@@ -59,6 +65,23 @@ def serve(config: Config, wire: tuple[int, int]) -> int:
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(serve_stdio(config, wire))
     except DirectoryRefused as error:
+        return cannot_start(str(error))
+    return 0
+
+
+def serve_http(config: Config) -> int:
+    """Serve over HTTP until a signal comes."""
+    import asyncio
+
+    from loommux_host import serving
+    from loommux_host.config import ConfigError
+    from loommux_host.files import DirectoryRefused
+
+    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serving.serve_http(config, say))
+    except (DirectoryRefused, ConfigError, serving.CannotListen) as error:
         return cannot_start(str(error))
     return 0
 

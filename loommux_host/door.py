@@ -13,7 +13,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from .mcp import Context
 from .sessions import Sessions
 
 VERSION_HEADER = "mcp-protocol-version"
+METHOD_HEADER = "mcp-method"
 #: How long, in seconds, a session without a kernel may be idle before it is given up.
 IDLE_SECONDS = 86_400.0
 #: What a server that knows no modern era answers; the code of the SDKs of that time.
@@ -91,7 +92,7 @@ async def _end_stream(transport: StreamableHTTPServerTransport, request_id: mcp_
 
 
 class Door:
-    """The ASGI app at ``--path``. `run` around its life; `drain` and then the end of `run` at the end."""
+    """The ASGI app at ``--path``. `run` around its life; `end_streams`, `quiet`, then the end of `run` at the end."""
 
     def __init__(
         self,
@@ -110,7 +111,11 @@ class Door:
         self._listening = ListenHandler(InMemorySubscriptionBus())
         self._swept = time.monotonic()
         self._sweeping: asyncio.Task[None] | None = None
-        self.stopping = False
+        self._closing = False
+        #: How many requests are open that an answer ends, and whether there are none.
+        self._open = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
         # Without this the SDK lists all tools in every modern call, to look for headers that no tool has.
         server.get_tool_input_schema = lambda name: None
@@ -121,14 +126,19 @@ class Door:
             try:
                 yield
             finally:
-                self.stopping = True
-                self._listening.close()
+                self._closing = True
+                self.end_streams()
                 if self._sweeping is not None:
                     self._sweeping.cancel()
 
     def end_streams(self) -> None:
         """End the standing streams of the modern era in order; those of the handshake era end with `run`."""
         self._listening.close()
+
+    async def quiet(self, seconds: float) -> None:
+        """Until every request that an answer ends has it, at most so long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), seconds)
 
     # -- every request --------------------------------------------------------------
 
@@ -140,13 +150,10 @@ class Door:
         scope, receive = await self._without_stale_session(scope, receive)
         exchange = scope[SCOPE_KEY] = Exchange()
         watched = _Watched(exchange, receive, send)
-        with self._session_request(scope, watched):
+        with self._session_request(scope, watched), self._answering(scope):
             await self._manager.handle_request(scope, watched.receive, watched.send)
 
     def _refused(self, scope: Scope) -> Response | None:
-        if self.stopping:
-            body = {"ok": False, "status": "server_stopping", "message": "The server is shutting down."}
-            return JSONResponse(body, status_code=503)
         version = Headers(scope=scope).get(VERSION_HEADER)
         if self._handshake_only and version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             known = ", ".join(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
@@ -188,6 +195,21 @@ class Door:
                 self._stream_closed(session.caller, session.caller)
             self._sweep_soon()
 
+    @contextmanager
+    def _answering(self, scope: Scope) -> Iterator[None]:
+        """While a request is open that an answer ends: all but standing streams."""
+        if scope["method"] == "GET" or Headers(scope=scope).get(METHOD_HEADER) == "subscriptions/listen":
+            yield
+            return
+        self._open += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._quiet.set()
+
     # -- streams ------------------------------------------------------------------------
 
     async def _listen(self, context: Context, params: Any) -> Any:
@@ -222,7 +244,7 @@ class Door:
     def _sweep_soon(self) -> None:
         """Give up sessions whose client has vanished and left nothing; looked for now and then, as requests come."""
         now = time.monotonic()
-        if now - self._swept < self._sweep_seconds or self.stopping:
+        if now - self._swept < self._sweep_seconds or self._closing:
             return
         self._swept = now
         given_up = [

@@ -18,13 +18,15 @@ from loommux_host.kernel import Kernel
 from loommux_host.leasing import HeldBy, Leasing, scope_of
 from loommux_host.mirror import View
 from loommux_host.observing import attach_command
-from loommux_host.phrases import cell, first_line, one_line
+from loommux_host.phrases import cell, first_line, one_line, sender
 from loommux_host.refused import Refused
 from loommux_host.registry import InvalidName, Registry
 from loommux_host.sessions import Caller, Sessions
 from loommux_host.words import invalid_argument, kernel_not_found, refuse
 from loommux_kernel.protocol import now
 
+#: How long a kernel has to answer when a person asks for its health.
+HEALTH_SECONDS = 2.0
 #: Contract 10 has four; a kernel whose first process is on its way has none yet.
 KERNEL_STATES = {"starting": "stopped"}
 
@@ -153,6 +155,17 @@ class Fleet:
             "attach_command": attach_command(connection_file) if connection_file else None,
         }
 
+    async def health(self, kernel: Kernel) -> dict[str, Any]:
+        """Whether the kernel answers, asked now."""
+        began = now()
+        answer = await kernel.life.ask("status", deadline=HEALTH_SECONDS) if kernel.life and kernel.life.alive else None
+        return {
+            "ok": True,
+            "answers": answer is not None,
+            "seconds": round(now() - began, 3) if answer is not None else None,
+            "kernel_state": KERNEL_STATES.get(kernel.state, kernel.state),
+        }
+
     def _state(self, kernel: Kernel) -> str:
         if self.leasing.is_orphaned(kernel):
             return "orphaned"
@@ -204,4 +217,4 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _by(caller: Caller) -> str:
-    return one_line(caller.label) or "a person"
+    return sender(caller.origin())

@@ -29,14 +29,14 @@ from loommux_host.stdio import Stdio
 if TYPE_CHECKING:
     from loommux_host.registry import Registry
     from loommux_host.service import Service
-    from loommux_host.sessions import Binder, Caller
+    from loommux_host.sessions import Binder, Caller, LeaseHooks
 
 log = logging.getLogger(__name__)
 
 #: What is imported beside the first kernel's start; a call needs them, an answer to ``initialize`` does not.
 HEAVY = ("loommux_host.service", "loommux_host.render")
-#: Past the service's own two seconds: what the answers of the last calls may take.
-FINISH_SECONDS = 4.0
+#: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
+FINISH_SECONDS = 8.0
 #: No end of a server takes longer; what is left then is ended by the inits.
 CLOSE_SECONDS = 20.0
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
@@ -62,7 +62,7 @@ class Host:
         self._begun[id].begin(name)
         return id
 
-    async def open(self, binder: Callable[[Registry], Binder]) -> Service:
+    async def open(self, binder: Callable[[Registry], Binder], leases: LeaseHooks | None = None) -> Service:
         """The service, once everything it needs is imported. `binder` decides where callers work."""
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
@@ -79,7 +79,7 @@ class Host:
         )
         bodies = Bodies(SHIPPED.within_limit, config.structured, config.omission_tail_lines)
         place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
-        self._service = Service(registry, Sessions(registry, binder(registry)), bodies, place)
+        self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
         self._cleaning = asyncio.create_task(asyncio.to_thread(clean_up_after_dead_servers), name="clean up")
         # What is there now stays: the collector need not look at it again.
         gc.freeze()
@@ -128,19 +128,15 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         face = Stdio(
             Calls(opening, limits, structured=config.structured), wire, caller, modern=config.protocol == "both"
         )
+        finishing: asyncio.Task[None] | None = None
         try:
             await _first(stop.wait(), face.ended.wait(), failing(opening))
-            await _finish(face, opening)
+            finishing = asyncio.create_task(face.finish(FINISH_SECONDS), name="answer the last calls")
+            await opening
         finally:
-            await host.close()
-
-
-async def _finish(face: Stdio, opening: asyncio.Task[Service]) -> None:
-    """Answer what is in flight: it gets its two seconds, then is answered as running."""
-    finishing = asyncio.create_task(face.finish(FINISH_SECONDS), name="answer the last calls")
-    service = await opening
-    await service.drain()
-    await finishing
+            await host.close()  # calls in flight get their two seconds, then are answered as running
+            if finishing is not None:
+                await finishing
 
 
 async def failing(task: asyncio.Task[Service]) -> None:

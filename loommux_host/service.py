@@ -38,7 +38,8 @@ class Service:
     """The use-cases over a registry of kernels and its callers."""
 
     def __init__(self, registry: Registry, sessions: Sessions, bodies: Bodies, place: observing.Place) -> None:
-        self._registry, self._sessions, self._bodies = registry, sessions, bodies
+        self.sessions = self._sessions = sessions
+        self._registry, self._bodies = registry, bodies
         self._observing = observing.Observer(registry, sessions, place)
         self._calls: set[object] = set()
         self._idle = asyncio.Event()

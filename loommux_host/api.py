@@ -1,0 +1,177 @@
+"""The JSON API under ``/api``: the twin of every page of the console (contract 10).
+
+Owns the table of endpoints and what each does with the use-cases of `service`, `fleet`
+and `history`; how arguments are read and errors shaped is in `endpoints`. Whoever calls is
+a person: holds no lease, is told nothing in place of an agent, and is never refused for
+ownership. Built by `http`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from loommux_kernel.protocol import OriginKind
+
+from .apitable import endpoints
+from .calls import is_large
+from .endpoints import CODES, Arguments, describe, error
+from .events import Feed
+from .fleet import Fleet
+from .history import History
+from .kernel import Kernel
+from .lease_policy import InvalidPolicy
+from .limits import Limits
+from .parameters import LARGEST_INTEGER
+from .refused import Refused
+from .results import Answer
+from .service import Service
+from .sessions import Caller
+from .waiting import Patience
+from .words import invalid_argument
+
+PERSON = Caller("person", "", OriginKind.CONSOLE)
+
+
+@dataclass
+class Api:
+    """The handlers of the API."""
+
+    service: Service
+    fleet: Fleet
+    history: History
+    feed: Feed
+    limits: Limits
+
+    # -- kernels ------------------------------------------------------------------
+
+    async def resources(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"resources": await self.fleet.snapshots()}
+
+    async def open(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        kernel, new = self.fleet.open_child(arguments["path"], arguments["context"])
+        return {**await self.fleet.snapshot(kernel), "opened": new}
+
+    async def lookup(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return await self.fleet.snapshot(self.fleet.lookup(arguments["path"], arguments["context"]))
+
+    async def resource(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return await self.fleet.snapshot(self._kernel(request))
+
+    async def rename(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"ok": True, "name": self.fleet.rename(self._kernel(request), arguments["name"], _who(request))}
+
+    async def recycle(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        kernel = self._kernel(request)
+        await self.fleet.recycle(kernel, _who(request), force=arguments["force"])
+        return {"ok": True, "recycled": [kernel.name]}
+
+    async def recycle_idle(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"ok": True, "recycled": await self.fleet.recycle_all(_who(request), idle_only=True)}
+
+    async def recycle_all(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"ok": True, "recycled": await self.fleet.recycle_all(_who(request), idle_only=False)}
+
+    async def kernel_health(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return await self.fleet.health(self._kernel(request))
+
+    # -- cells --------------------------------------------------------------------
+
+    async def executions(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        a = arguments
+        return await self.history.executions(self._kernel(request), a["limit"], a["before"], a["process"])
+
+    async def execution(self, request: Request, arguments: Arguments) -> Response:
+        text = request.path_params["n"]
+        if text != "latest" and not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= LARGEST_INTEGER):
+            raise Refused(invalid_argument("n", text, "a positive integer, or latest"))
+        number = None if text == "latest" else int(text)
+        kernel = self._kernel(request).id
+        answer = self.service.execution_status(
+            _who(request), execution=number, process=arguments["process"], kernel=kernel
+        )
+        return await self._answered(await answer)
+
+    async def run(self, request: Request, arguments: Arguments) -> Response:
+        patience = Patience(arguments["wait_seconds"], arguments["silence_seconds"])
+        kernel = self._kernel(request).id
+        who = _who(request)
+        return await self._answered(
+            await self.service.run_cell(who, arguments["source"], kernel=kernel, patience=patience)
+        )
+
+    async def wait(self, request: Request, arguments: Arguments) -> Response:
+        arguments["timeout_seconds"] = arguments.pop("wait_seconds")
+        return await self._answered(
+            await self.service.wait(_who(request), **arguments, kernel=self._kernel(request).id)
+        )
+
+    async def output(self, request: Request, arguments: Arguments) -> Response:
+        kernel = self._kernel(request).id
+        return await self._answered(await self.service.read_output(_who(request), **arguments, kernel=kernel))
+
+    async def search(self, request: Request, arguments: Arguments) -> Response:
+        kernel = self._kernel(request).id
+        return await self._answered(await self.service.search_output(_who(request), **arguments, kernel=kernel))
+
+    async def combined(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        a = arguments
+        return await self.history.follow(
+            self._kernel(request), a["execution"], a["process"], a["stream"], a["since"], a["wait"]
+        )
+
+    async def interrupt(self, request: Request, arguments: Arguments) -> Response:
+        kernel = self._kernel(request).id
+        return await self._answered(await self.service.interrupt(_who(request), **arguments, kernel=kernel))
+
+    async def restart(self, request: Request, arguments: Arguments) -> Response:
+        return await self._answered(await self.service.restart(_who(request), kernel=self._kernel(request).id))
+
+    # -- the server ---------------------------------------------------------------
+
+    async def lease_policy(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return dataclasses.asdict(self.fleet.leasing.policies.current)
+
+    async def change_policy(self, request: Request, arguments: Arguments) -> dict[str, Any] | Response:
+        changes = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            return dataclasses.asdict(self.fleet.leasing.policies.change(changes))
+        except InvalidPolicy as wrong:
+            return error(400, "invalid_argument", str(wrong))
+
+    async def events(self, request: Request, arguments: Arguments) -> Response:
+        stream = self.feed.stream(request.headers.get("last-event-id"))
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def health(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"ok": True, "status": "running", "kernels": len(self.fleet.registry)}
+
+    async def description(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return describe(endpoints(self))
+
+    # -- inside -------------------------------------------------------------------
+
+    def _kernel(self, request: Request) -> Kernel:
+        return self.fleet.find(request.path_params["id"])
+
+    async def _answered(self, answer: Answer) -> Response:
+        """A use-case's answer as the fields of structured mode."""
+        from .render import render
+
+        made = partial(render, answer, structured=True, limits=self.limits)
+        rendered = await asyncio.to_thread(made) if is_large(answer) else made()
+        fields = rendered.structured or {}
+        if not fields.get("ok"):
+            return error(CODES.get(fields["status"], 400), fields["status"], fields.get("message") or fields["status"])
+        return JSONResponse(fields, headers={"cache-control": "no-store"})
+
+
+def _who(request: Request) -> Caller:
+    return PERSON

@@ -1,0 +1,113 @@
+"""The table of the API's endpoints: method, path, arguments, what may be refused (contract 10).
+
+Owns what an endpoint is called and takes; `api` has what it does, `endpoints` how it is
+served and described. Used by `http`, and by `api` for the description.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .endpoints import Endpoint
+from .lease_policy import SETTINGS, Mode
+from .parameters import COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
+from .tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
+
+if TYPE_CHECKING:
+    from .api import Api
+
+#: The longest that one request waits, in seconds; a follower asks again.
+LONGEST_WAIT = 3600.0
+LONGEST_FOLLOW = 30.0
+PAGE = 50
+LARGEST_PAGE = 500
+
+
+def _span(least: float, most: float) -> Kind:
+    def check(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise ValueError
+        return float(value)
+
+    return Kind({"type": "number", "minimum": least, "maximum": most}, f"seconds from {least:g} to {most:g}", check)
+
+
+def _page(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_PAGE:
+        raise ValueError
+    return value
+
+
+SECONDS, FOLLOW = _span(0, LONGEST_WAIT), _span(0, LONGEST_FOLLOW)
+LIMIT = Kind({"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE}, f"from 1 to {LARGEST_PAGE}", _page)
+CONTEXT = Parameter("context", TEXT, "Id of the kernel from whose home a bare name is looked up.")
+PROCESS = Parameter("process", POSITIVE, "The process whose records are read; left out: the one that runs now.")
+EXECUTION = Parameter("execution", POSITIVE, "The cell's number; left out: the running one, else the most recent.")
+WAITING = (
+    Parameter("wait_seconds", SECONDS, "Answer after so long in any case.", default=10),
+    Parameter("silence_seconds", SECONDS, "Answer after so long without new output.", default=10),
+)
+ONE = "/api/resources/{id}"
+
+
+def _setting(name: str) -> Parameter:
+    """A lease setting as an argument; the policy itself has the last word on its value."""
+    if name == "lease_mode":
+        return Parameter(name, one_of(*Mode), "What proves that a client is there.")
+    least = 0 if name.endswith("_grace_seconds") else 0.001
+    return Parameter(name, _span(least, LARGEST_INTEGER), f"Setting {name} of config.py.")
+
+
+POLICY = [_setting(name) for name in SETTINGS]
+PATH = Parameter("path", TEXT, "/main, /main/child, an id, or a name with context.", required=True)
+NAME = Parameter("name", TEXT, "The new name.", required=True)
+FORCE = Parameter("force", FLAG, "Also when a cell runs.", default=False)
+RUNS = [Parameter("source", TEXT, "The cell.", required=True), *WAITING]
+WAITS = [EXECUTION, *WAITING, PROCESS, next(p for p in WAIT.parameters if p.name == "watch")]
+READS = [p for p in READ_OUTPUT.parameters if p.name != "kernel"]
+SEARCHES = [p for p in SEARCH_OUTPUT.parameters if p.name != "kernel"]
+FOLLOWS = [
+    EXECUTION,
+    PROCESS,
+    STREAM,
+    Parameter("since", COUNT, "Settled lines had so far.", default=0),
+    Parameter("wait", FOLLOW, "Wait at most so long for something new.", default=0),
+]
+PAGES = [
+    Parameter("limit", LIMIT, "How many.", default=PAGE),
+    Parameter("before", POSITIVE, "Executions before this serial: `next` of the page before."),
+    PROCESS,
+]
+RESOURCE = {"type": "object", "required": ["resource_id", "name", "kernel_state", "busy", "leases"]}
+RESOURCES = {"type": "object", "properties": {"resources": {"type": "array", "items": RESOURCE}}}
+NONE, CONFLICT = (), (404, 409)
+EVENTS = "text/event-stream"
+
+
+def endpoints(api: Api) -> list[Endpoint]:
+    """All endpoints; of two that fit, the first is meant."""
+    return [
+        Endpoint("GET", "/api/resources", "All kernels.", api.resources, answer=RESOURCES, errors=NONE),
+        Endpoint("POST", "/api/resources", "Open a child.", api.open, body=[PATH, CONTEXT], errors=CONFLICT),
+        Endpoint("GET", "/api/resources/lookup", "Find one.", api.lookup, query=[PATH, CONTEXT], answer=RESOURCE),
+        Endpoint("POST", "/api/resources/recycle-idle", "End what is idle and not held.", api.recycle_idle, body=[]),
+        Endpoint("POST", "/api/resources/recycle-all", "End all kernels.", api.recycle_all, body=[]),
+        Endpoint("GET", ONE, "One kernel.", api.resource, answer=RESOURCE),
+        Endpoint("GET", f"{ONE}/executions", "Its executions, newest first.", api.executions, query=PAGES),
+        Endpoint("POST", f"{ONE}/executions", "Run a cell.", api.run, body=RUNS, errors=CONFLICT),
+        Endpoint("GET", f"{ONE}/executions/{{n}}", "One of them, or latest.", api.execution, query=[PROCESS]),
+        Endpoint("POST", f"{ONE}/wait", "Wait for an execution.", api.wait, body=WAITS),
+        Endpoint("GET", f"{ONE}/output", "Lines of one stream.", api.output, query=READS),
+        Endpoint("GET", f"{ONE}/search", "Lines that match.", api.search, query=SEARCHES),
+        Endpoint("GET", f"{ONE}/combined", "Output as it arrives.", api.combined, query=FOLLOWS),
+        Endpoint("POST", f"{ONE}/rename", "Rename it.", api.rename, body=[NAME]),
+        Endpoint("POST", f"{ONE}/interrupt", "Interrupt a cell.", api.interrupt, body=[EXECUTION], errors=CONFLICT),
+        Endpoint("POST", f"{ONE}/restart", "Replace its process.", api.restart, body=[], errors=CONFLICT),
+        Endpoint("POST", f"{ONE}/health", "Ask it to answer.", api.kernel_health, body=[]),
+        Endpoint("POST", f"{ONE}/recycle", "End it with its children.", api.recycle, body=[FORCE], errors=CONFLICT),
+        Endpoint("GET", "/api/lease-policy", "The lease policy.", api.lease_policy, errors=NONE),
+        Endpoint("PUT", "/api/lease-policy", "Begin a generation of it.", api.change_policy, body=POLICY, errors=NONE),
+        Endpoint("GET", "/api/events", "What happens.", api.events, errors=NONE, media_type=EVENTS),
+        Endpoint("GET", "/api/health", "Whether the server is there.", api.health, errors=NONE),
+        Endpoint("GET", "/api/openapi.json", "This description.", api.description, errors=NONE),
+    ]

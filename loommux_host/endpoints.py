@@ -1,0 +1,228 @@
+"""What an API endpoint is: its path, its arguments with their checks, its description (contract 10).
+
+Owns the reading of arguments from queries and JSON bodies, the one shape of errors, and
+the OpenAPI description that is generated from the table of endpoints. Knows no endpoint:
+`api` declares them. The kinds of values are those of the tools' `parameters`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from .parameters import BadArgument, Parameter
+from .reading import RecordsGone
+from .refused import Refused
+from .registry import TooManyKernels
+from .version import VERSION
+from .words import invalid_argument
+
+log = logging.getLogger(__name__)
+
+#: HTTP status of refusals; any other is 400.
+CODES = {
+    "kernel_not_found": 404, "execution_not_found": 404, "process_not_found": 404, "records_gone": 404,
+    "busy": 409, "not_yours": 409, "kernel_died": 409, "kernel_busy": 409, "kernel_unresponsive": 409,
+    "kernel_start_failed": 409, "too_many_kernels": 409, "idle": 409, "not_running": 409,
+    "server_stopping": 503,
+}  # fmt: skip
+#: What `auth` may answer on every route.
+FROM_GUARD = (401, 403, 413, 415, 421)
+
+Arguments = dict[str, Any]
+Handler = Callable[[Request, Arguments], Awaitable["dict[str, Any] | list[Any] | Response"]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path. `query` and `body` are its arguments; `answer` is a JSON schema."""
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    query: Sequence[Parameter] = ()
+    body: Sequence[Parameter] | None = None
+    answer: Mapping[str, Any] | None = None
+    errors: Sequence[int] = (404,)
+    media_type: str = "application/json"
+
+    def route(self) -> Route:
+        return Route(self.path, self._serve, methods=[self.method])
+
+    async def _serve(self, request: Request) -> Response:
+        try:
+            arguments = checked(self.query, _from_query(self.query, request))
+            if self.body is not None:
+                arguments |= checked(self.body, await _from_body(request))
+            answer = await self.handler(request, arguments)
+        except BadArgument as bad:
+            refusal = invalid_argument(bad.parameter, bad.value, bad.allowed)
+            return error(400, refusal.status, refusal.message)
+        except Refused as refused:
+            return error(CODES.get(refused.refusal.status, 400), refused.refusal.status, refused.refusal.message)
+        except RecordsGone:
+            return error(404, "records_gone", "The records of that process are not there, or were let go.")
+        except TooManyKernels as full:
+            return error(409, "too_many_kernels", str(full))
+        return answer if isinstance(answer, Response) else JSONResponse(answer, headers={"cache-control": "no-store"})
+
+
+def checked(parameters: Sequence[Parameter], given: Mapping[str, object]) -> Arguments:
+    """The arguments, defaults filled in. Raises `BadArgument`."""
+    names = [parameter.name for parameter in parameters]
+    for name, value in given.items():
+        if name not in names:
+            raise BadArgument(name, value, f"there are {', '.join(names)}" if names else "there are no parameters")
+    arguments: Arguments = {}
+    for parameter in parameters:
+        value = given.get(parameter.name)
+        if value is None and not parameter.required:
+            value = parameter.default
+            if value is None:
+                arguments[parameter.name] = None
+                continue
+        try:
+            arguments[parameter.name] = parameter.kind.check(value)
+        except ValueError:
+            raise BadArgument(parameter.name, value, f"it has to be {parameter.kind.allowed}") from None
+    return arguments
+
+
+def error(code: int, status: str, message: str) -> JSONResponse:
+    """The one shape of everything that did nothing."""
+    body = {"ok": False, "status": status, "message": message}
+    return JSONResponse(body, status_code=code, headers={"cache-control": "no-store"})
+
+
+async def http_error(request: Request, raised: Exception) -> Response:
+    """What routing itself refuses: no such path, no such method."""
+    assert isinstance(raised, HTTPException)
+    status = {404: "not_found", 405: "method_not_allowed"}.get(raised.status_code, "invalid_request")
+    words = {404: "There is no such path.", 405: "This path does not take that method."}
+    answer = error(raised.status_code, status, words.get(raised.status_code, str(raised.detail)))
+    answer.headers.update(raised.headers or {})
+    return answer
+
+
+async def server_error(request: Request, raised: Exception) -> Response:
+    """A fault of this server: logged in full, told without its insides."""
+    log.error("%s %.200r failed", request.method, request.url.path, exc_info=raised)
+    return error(500, "internal_error", "The server failed to answer; its log says why.")
+
+
+def _from_query(parameters: Sequence[Parameter], request: Request) -> dict[str, object]:
+    kinds = {parameter.name: parameter.kind.schema["type"] for parameter in parameters}
+    given: dict[str, object] = {}
+    for name, text in request.query_params.multi_items():
+        if name in given:
+            raise BadArgument(name, text, "it is given twice")
+        given[name] = _value(text, str(kinds.get(name)))
+    return given
+
+
+def _value(text: str, kind: str) -> object:
+    """A query's text as JSON has it; what does not fit stays text, and is refused by the check."""
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text, text)
+    if kind in ("integer", "number"):
+        try:
+            return int(text) if kind == "integer" else float(text)
+        except ValueError:
+            return text
+    return text
+
+
+async def _from_body(request: Request) -> dict[str, object]:
+    content = await request.body()
+    if not content:
+        return {}
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadArgument("body", content[:80].decode(errors="replace"), "it has to be JSON") from None
+    if not isinstance(body, dict):
+        raise BadArgument("body", body, "it has to be a JSON object")
+    return body
+
+
+# -- description ------------------------------------------------------------------------
+
+
+def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The API as an OpenAPI 3.1 document."""
+    paths: dict[str, Any] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "loommux",
+            "version": VERSION,
+            "description": "Kernels of a loommux server. Reads change nothing and renew no lease.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+ERROR = {
+    "type": "object",
+    "properties": {
+        "ok": {"const": False},
+        "status": {"type": "string", "description": "A status word of the reference."},
+        "message": {"type": "string"},
+    },
+    "required": ["ok", "status", "message"],
+    "additionalProperties": False,
+}
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    in_path = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in in_path]
+    parameters += [
+        {"name": p.name, "in": "query", "required": p.required, "description": p.description, "schema": _schema(p)}
+        for p in endpoint.query
+    ]
+    refused = {"description": "Nothing was done.", "content": _content({"$ref": "#/components/schemas/Error"})}
+    codes = sorted({400, 503, *endpoint.errors, *FROM_GUARD})
+    schema = endpoint.answer or {"type": "object"}
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "Done.", "content": _content(schema, endpoint.media_type)},
+            **{str(code): refused for code in codes},
+        },
+    }
+    if endpoint.body is not None:
+        body = {
+            "type": "object",
+            "properties": {p.name: _schema(p) | {"description": p.description} for p in endpoint.body},
+            "required": [p.name for p in endpoint.body if p.required],
+            "additionalProperties": False,
+        }
+        operation["requestBody"] = {"required": bool(body["required"]), "content": _content(body)}
+    return operation
+
+
+def _content(schema: Mapping[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    return {media_type: {"schema": schema}}
+
+
+def _schema(parameter: Parameter) -> dict[str, Any]:
+    default = {} if parameter.default is None else {"default": parameter.default}
+    return {**parameter.kind.schema, **default}

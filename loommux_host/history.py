@@ -1,0 +1,108 @@
+"""What the API and the console read of executions: pages of them, and output to follow.
+
+Owns no state; reads the record stores in worker threads and waits for news of what still
+runs. Called by `api`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from loommux_host.activity import News
+from loommux_host.kernel import Kernel
+from loommux_host.phrases import one_line
+from loommux_host.reading import RecordsGone, in_thread, reading
+from loommux_host.results import ExecutionFacts
+from loommux_host.selection import Chosen, choose, of_record
+from loommux_kernel.protocol import State, Stream, now
+
+#: Settled lines that one answer carries at most.
+MOST_LINES = 5_000
+
+
+@dataclass(frozen=True)
+class History:
+    """The executions of kernels, as records have them."""
+
+    news: News
+
+    async def executions(self, kernel: Kernel, limit: int, before: int | None, process: int | None) -> dict[str, Any]:
+        """One page, newest first, of one process: the newest, or the one given. `next` is the next page's `before`."""
+        life = next((one for one in kernel.lives() if process in (None, one.process.process)), None)
+        if life is None:
+            return {"executions": [], "process": process, "next": None}
+        await life.flush()
+
+        def read() -> list[ExecutionFacts]:
+            with reading(life.records) as reader:
+                return [of_record(life, record) for record in reader.executions(limit + 1, before)]
+
+        try:
+            page = await in_thread(read)
+        except RecordsGone:
+            page = []
+        more, page = len(page) > limit, page[:limit]
+        return {
+            "executions": [summary(facts) for facts in page],
+            "process": life.process.process,
+            "next": page[-1].serial if more else None,
+        }
+
+    async def follow(
+        self, kernel: Kernel, number: int | None, process: int | None, stream: Stream, since: int, seconds: float
+    ) -> dict[str, Any]:
+        """Settled text after the first `since` settled lines, how many are settled then, and what may still change.
+
+        With `seconds`, waits at most so long for any of it, or for the end. Raises `Refused`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        chosen = await choose(kernel, number, process)
+        before: str | None = None
+        while True:
+            await chosen.life.flush()
+            running = chosen.view.running if chosen.view is not None else chosen.facts.state is State.RUNNING
+            text, settled, tail = await in_thread(_since, chosen, stream, since)
+            left = deadline - loop.time()
+            if text or not running or left <= 0 or (before is not None and tail != before):
+                break
+            before = tail
+            await self.news.wait(kernel, min(left, 1.0))
+        return {
+            "execution": chosen.facts.number,
+            "process": chosen.facts.process,
+            "state": State.RUNNING if running else (chosen.view or chosen.facts).state,
+            "text": text,
+            "offset": settled,
+            "tail": tail,
+        }
+
+
+def _since(chosen: Chosen, stream: Stream, since: int) -> tuple[str, int, str]:
+    with reading(chosen.life.records) as reader:
+        return reader.since(chosen.facts.serial, stream, since, MOST_LINES)
+
+
+def summary(facts: ExecutionFacts) -> dict[str, Any]:
+    """One execution in a list."""
+    return {
+        "execution": facts.number,
+        "serial": facts.serial,
+        "process": facts.process,
+        "state": facts.state,
+        "origin": {"kind": facts.origin.kind, "label": facts.origin.label, "client": facts.origin.client},
+        "source": facts.source,
+        "submitted_at": facts.submitted_at,
+        "started_at": facts.started_at,
+        "completed_at": facts.completed_at,
+        "elapsed_seconds": round(facts.elapsed(now()), 3),
+        "lines": facts.counts.lines,
+        "characters": facts.counts.characters,
+        "utf8_bytes": facts.counts.utf8_bytes,
+        "late_lines": facts.late_lines,
+        "ename": facts.ename,
+        "evalue": one_line(facts.evalue) if facts.evalue else facts.evalue,
+        "dropped": facts.dropped,
+    }

@@ -1,0 +1,111 @@
+"""The HTTP face put together: MCP at one path, the API under ``/api``, one guard in front.
+
+Owns the assembly of the app and the order in which it stops taking requests. Everything
+it is made of is a module of its own; `serving` runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .activity import News, WatchedCalls
+from .api import Api
+from .apitable import endpoints
+from .auth import Access, Guard
+from .binding import Binder
+from .callers import Context, address_of, caller_of
+from .config import Config
+from .door import Door
+from .endpoints import error, http_error, server_error
+from .events import Feed
+from .fleet import Fleet
+from .gauges import Gauges
+from .history import History
+from .leasing import Leasing
+from .limits import Limits
+from .mcp import build_server
+from .service import Service
+from .sessions import Caller
+
+#: How long answers that are made already may take to go out.
+SEND_SECONDS = 1.0
+
+
+@dataclass
+class Parts:
+    """What an HTTP server adds to a host: made before the service, because the service is told of them."""
+
+    feed: Feed
+    leasing: Leasing
+    binder: Binder
+
+
+class HttpApp:
+    """The app of one server. `run` around its life; `stop` before the end of `run`."""
+
+    def __init__(self, config: Config, service: Service, parts: Parts, rules: Access) -> None:
+        self._service, self._feed, self._leasing = service, parts.feed, parts.leasing
+        registry = parts.binder.registry
+        fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, Gauges())
+        limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
+        api = Api(service, fleet, History(News(registry, parts.feed)), parts.feed, limits)
+
+        def identify(context: Context) -> Caller:
+            caller = caller_of(context)
+            parts.leasing.called_from(caller, address_of(context))
+            return caller
+
+        calls = WatchedCalls(_there(service), limits, structured=config.structured)
+        calls.feed = parts.feed if config.activity_feed else None
+        self._door = Door(
+            build_server(calls, identify), parts.leasing, parts.binder, service.sessions,
+            handshake_only=config.protocol == "handshake", sweep_seconds=config.sweep_interval_seconds,
+        )  # fmt: skip
+        routes = [Route(config.path, self._door), *(endpoint.route() for endpoint in endpoints(api))]
+        starlette = Starlette(routes=routes, exception_handlers={HTTPException: http_error, Exception: server_error})
+        self._hours = UntilStopped(starlette)
+        self.asgi: ASGIApp = Guard(self._hours, rules)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        async with self._door.run():
+            yield
+        ending = list(self._leasing.close())
+        if ending:
+            await asyncio.wait(ending)
+
+    async def stop(self) -> None:
+        """Take no more requests, have the waiting ones answered, end the streams."""
+        self._hours.stopped = True
+        self._door.end_streams()
+        self._feed.close()
+        await self._service.drain()
+        await self._door.quiet(SEND_SECONDS)
+
+
+class UntilStopped:
+    """ASGI that passes requests on until the server stops."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.stopped = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self.stopped or scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await error(503, "server_stopping", "The server is shutting down.")(scope, receive, send)
+
+
+def _there(service: Service) -> asyncio.Future[Service]:
+    there: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
+    there.set_result(service)
+    return there

@@ -1,0 +1,248 @@
+"""An HTTP server from its socket to its end (contract 2, 10).
+
+Owns the listening socket, the token, the lines that a start prints, and the order of the
+end: waiting calls are answered, streams closed, kernels retired. uvicorn carries the
+bytes; it neither takes signals nor wakes up while nothing happens. `cli` calls `serve_http`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import sse_starlette.sse
+import uvicorn
+
+from loommux_host.auth import Access, access, is_loopback
+from loommux_host.binding import Binder
+from loommux_host.config import Config, ConfigError
+from loommux_host.events import Feed
+from loommux_host.host import Host, ending_signals
+from loommux_host.http import HttpApp, Parts
+from loommux_host.lease_policy import Policies, Policy
+from loommux_host.leasing import Leasing
+from loommux_host.registry import Registry
+
+BACKLOG = 256
+#: A silent peer is found out after at most this long: idle, then probes; and with unacknowledged data at once.
+KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_PROBES = 20, 10, 3
+USER_TIMEOUT_MILLISECONDS = 50_000
+#: How long an idle connection is kept for a client's next request.
+IDLE_CONNECTION_SECONDS = 65
+#: How long responses that go on in spite of everything may hold up the end.
+LINGER_SECONDS = 1
+
+
+class CannotListen(Exception):
+    """The address cannot be bound; the message says why and what to do."""
+
+
+async def serve_http(config: Config, say: Callable[[str], None]) -> None:
+    """Serve until a signal comes. Raises `CannotListen` or `ConfigError` before anything listens."""
+    token = read_token(config)
+    rules = access(
+        None if config.uds else config.host, token, auth=config.auth,
+        allowed_hosts=config.allowed_hosts, names=[socket.gethostname()],
+    )  # fmt: skip
+    with bound(config) as listener:
+        stop = asyncio.Event()
+        with ending_signals(stop):
+            await _serve(config, listener, rules, stop, lambda: _tell(config, listener, rules, token, say))
+
+
+async def _serve(
+    config: Config, listener: socket.socket, rules: Access, stop: asyncio.Event, started: Callable[[], None]
+) -> None:
+    host = Host(config)
+    try:
+        feed = Feed()
+        leasing = Leasing(Policies(Policy.of(config)), feed.publish)
+        binders: list[Binder] = []
+
+        def binder(registry: Registry) -> Binder:
+            binders.append(Binder(registry, leasing))
+            return binders[0]
+
+        service = await host.open(binder, leasing)
+        app = HttpApp(config, service, Parts(feed, leasing, binders[0]), rules)
+        async with contextlib.AsyncExitStack() as running:
+            await running.enter_async_context(app.run())
+
+            async def end() -> None:
+                await app.stop()
+                await running.aclose()
+
+            _listen(listener)
+            started()
+            await _Server(app, stop, end).serve(sockets=[listener])
+    finally:
+        await host.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signals and its tick: it waits for `stop`, has `end` done, and goes."""
+
+    def __init__(self, app: HttpApp, stop: asyncio.Event, end: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app.asgi, lifespan="off", http="h11", ws="none", log_config=None, access_log=False,
+                server_header=False, date_header=False, proxy_headers=False,
+                timeout_keep_alive=IDLE_CONNECTION_SECONDS, timeout_graceful_shutdown=LINGER_SECONDS,
+            )
+        )  # fmt: skip
+        self._stop, self._end = stop, end
+        # Its watcher would look twice a second for uvicorn's end and cut streams that are to end in order.
+        sse_starlette.sse._get_shutdown_state().watcher_started = True
+
+    async def main_loop(self) -> None:
+        await self._stop.wait()
+        await self._end()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+# -- the socket ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def bound(config: Config) -> Iterator[socket.socket]:
+    """The socket of this server, bound and not listening yet. Raises `CannotListen`."""
+    if config.uds is not None:
+        with _bound_to_path(config.uds) as listener:
+            yield listener
+        return
+    try:
+        listener = _bound_to_port(config.host, config.port)
+    except OSError as error:
+        where = f"{config.host}:{config.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise CannotListen(
+                f"another server has {where} already; stop it, or choose another --port (0 finds a free one)"
+            ) from error
+        raise CannotListen(f"cannot bind {where}: {error.strerror or error}") from error
+    with listener:
+        yield listener
+
+
+def _listen(listener: socket.socket) -> None:
+    """Two servers that start at once may both have bound; only one can listen."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise CannotListen(f"another server was faster: {error.strerror}") from error
+
+
+def _bound_to_port(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if sys.platform != "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        _find_silent_peers(listener)
+        listener.bind(address)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _find_silent_peers(listener: socket.socket) -> None:
+    """Connections inherit these: a peer that vanished without a word ends its streams within a minute."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": KEEP_ALIVE_IDLE,
+        "TCP_KEEPINTVL": KEEP_ALIVE_INTERVAL,
+        "TCP_KEEPCNT": KEEP_ALIVE_PROBES,
+        "TCP_USER_TIMEOUT": USER_TIMEOUT_MILLISECONDS,
+    }
+    for name, value in options.items():
+        if (option := getattr(socket, name, None)) is not None:
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+@contextlib.contextmanager
+def _bound_to_path(path: Path) -> Iterator[socket.socket]:
+    """A unix socket that only this account can use; a stale one of a dead server gives way."""
+    if sys.platform == "win32":
+        raise CannotListen("--uds needs a system with unix sockets")
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"cannot bind {path}: {error.strerror}") from error
+    finally:
+        os.umask(mask)
+    identity = path.stat()
+    try:
+        with listener:
+            yield listener
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), identity):
+                path.unlink()
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise CannotListen(f"{path} exists and is no socket; remove it or choose another --uds")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise CannotListen(f"another server has {path} already; stop it, or choose another --uds")
+
+
+# -- the token and what is told ---------------------------------------------------------------
+
+
+def read_token(config: Config) -> str | None:
+    """The content of `auth_token_file`, if that is set. Raises `ConfigError`."""
+    file = config.auth_token_file
+    if file is None:
+        return None
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError("config_invalid_setting", f"auth_token_file {file} cannot be read: {error}") from None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError("config_invalid_setting", f"auth_token_file {file} has to hold one printable ASCII word")
+    return token
+
+
+def _tell(
+    config: Config, listener: socket.socket, rules: Access, given: str | None, say: Callable[[str], None]
+) -> None:
+    """The lines of a start that worked. A token that was given is never shown."""
+    if config.uds is not None:
+        say(f"listening on unix:{config.uds}, MCP at {config.path}")
+    else:
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        say(f"listening on http://{shown}:{port}{config.path}")
+    if rules.token is not None and given is None:
+        say(f"token made for this start (Authorization: Bearer …): {rules.token}")
+    if rules.token is None and config.uds is None and not is_loopback(config.host):
+        say("no token is asked for (--no-auth): everybody who can reach this address can run code as you")
