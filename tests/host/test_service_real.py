@@ -56,7 +56,10 @@ class Server:
 @pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Server]:
     directory = create_server_directory(tmp_path)
-    config = Config(workspace=tmp_path)
+    startup = tmp_path / "startup"
+    startup.mkdir()
+    (startup / "10-env.py").write_text("begun = True\n1 / 0\n")
+    config = Config(workspace=tmp_path, startup_dir=startup)
     launcher = Launcher(config)
     registry = Registry(lambda id, name: KernelLaunching(launcher, directory, config, id, name, "server-session"))
     kernel = registry.open("report-cleanup", private=True).kernel
@@ -112,6 +115,14 @@ async def test_state_is_kept_between_cells_and_results_carry_their_output(at: Se
     assert failed.execution.ename == "ZeroDivisionError"
     assert failed.body is not None
     assert "ZeroDivisionError: division by zero" in failed.body
+
+
+async def test_the_failure_of_a_startup_file_is_told_with_the_first_result_and_takes_no_number(at: Server) -> None:
+    answer = await at.run("begun")
+    assert answer.body == "Out[1]: True\n"
+    [notice] = answer.notices
+    assert (notice.label, notice.text[:12]) == ("Startup", "10-env.py fa")
+    assert (await at.run("1")).notices == []
 
 
 async def test_large_output_is_counted_and_read_from_the_record(at: Server) -> None:
@@ -232,9 +243,8 @@ async def test_a_death_while_idle_is_told_before_the_next_cell_is_run(at: Server
 
 
 async def test_a_restart_always_works_and_says_what_it_ended(at: Server) -> None:
-    await at.run(
-        f"%%loommux --wait 0.3\nimport subprocess; subprocess.Popen(['sleep', '1000']); {HOLD.format(60_000_000)}"
-    )
+    await at.run("import subprocess; child = subprocess.Popen(['sleep', '1000'])")
+    await at.run(f"%%loommux --wait 0.3\nprint('holding', flush=True)\n{HOLD.format(60_000_000)}")
     with within(10):
         answer = of(RestartAnswer, await at.service.restart(ME))
     assert answer.ended_execution is not None
@@ -255,7 +265,7 @@ async def test_notices_and_late_output_are_told(at: Server) -> None:
         "import threading, time\nloommux.notify('hello')\n"
         "threading.Thread(target=lambda: (time.sleep(0.5), print('late'))).start()"
     )
-    assert [n.text for n in answer.notices] == ["hello"]
+    assert [n.text for n in answer.notices if not n.label] == ["hello"]
     await asyncio.sleep(1.5)
     told = of(StatusAnswer, await at.service.status(ME)).notices
     assert [(n.label, n.text) for n in told] == [("In [1]", "1 more line after its end")]
