@@ -217,7 +217,7 @@ def test_text_of_a_task_that_fails_after_its_cell_is_that_cells_traceback(
     notice = server.wait_event(NoticeGiven, serial=reply.serial)
     assert notice.text == "the task fails failed after the cell ended: ValueError: too late"
     found = text(kernel, reply.serial, Stream.TRACEBACK)
-    assert "Cell In[%s], line 4" % reply.number in found
+    assert f"Cell In[{reply.number}], line 4" in found
     assert found.endswith("ValueError: too late\n")
 
 

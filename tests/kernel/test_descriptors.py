@@ -1,0 +1,258 @@
+"""The files behind fd 1 and 2: taken in once, given back to the disk, removed when nobody writes them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kernel_process import TIMEOUT, Client, KernelProcess
+from reading import execution, text
+
+from loommux_kernel import descriptors, libc
+from loommux_kernel.descriptors import BLOCK_BYTES, PUNCH_BYTES, Descriptors
+from loommux_kernel.ordered import OrderedQueue, Run
+from loommux_kernel.protocol import State, Stream, now
+from loommux_kernel.records import finish
+
+
+class Taken:
+    """A recorder that keeps what is taken in."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[int, Stream, str]] = []
+        self.offsets: dict[str, int] = {}
+        self._after: list[Callable[[], None]] = []
+
+    def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None:
+        if text:
+            self.texts.append((serial, stream, text))
+        self.offsets[path.name] = offset
+
+    def after_commit(self, step: Callable[[], None]) -> None:
+        self._after.append(step)
+
+    def drain(self, queue: OrderedQueue) -> None:
+        for item in queue.take(1 << 40):
+            assert not isinstance(item, Run)
+            item.act(self)
+            queue.done(item.held)
+        after, self._after = self._after, []
+        for step in after:
+            step()
+
+    def text(self, serial: int) -> str:
+        return "".join(text for owner, _, text in self.texts if owner == serial)
+
+
+@pytest.fixture
+def queue() -> OrderedQueue:
+    return OrderedQueue()
+
+
+@pytest.fixture
+def files(tmp_path: Path, queue: OrderedQueue) -> Iterator[Descriptors]:
+    """Descriptors in the place of this process's own fd 1 and 2; nothing may be printed meanwhile."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    made = Descriptors(tmp_path, queue)
+    made.open()
+    yield made
+    made.close()
+    for file in [*made.current, *made.retired]:
+        os.close(file.fd)
+    gc.collect()
+
+
+def _names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_what_is_written_to_a_descriptor_belongs_to_the_execution_that_runs(
+    files: Descriptors, queue: OrderedQueue
+) -> None:
+    taken = Taken()
+    files.begin(1)
+    os.write(1, b"one")
+    files.begin(2)
+    os.write(1, b"two")
+    os.write(2, b"error")
+    files.mark()
+    taken.drain(queue)
+    assert taken.texts == [(1, Stream.STDOUT, "one"), (2, Stream.STDOUT, "two"), (2, Stream.STDERR, "error")]
+    assert taken.offsets == {"1.out": 6, "1.err": 5}
+
+
+def test_after_a_process_was_started_the_next_execution_has_files_of_its_own(
+    files: Descriptors, queue: OrderedQueue, tmp_path: Path
+) -> None:
+    taken = Taken()
+    files.begin(1)
+    files.shared = True
+    with subprocess.Popen(["sh", "-c", "read go; echo late"], stdin=subprocess.PIPE) as child:
+        files.begin(2)
+        os.write(1, b"two\n")
+        assert child.stdin is not None
+        child.stdin.write(b"go\n")
+        child.stdin.close()
+        child.wait(TIMEOUT)
+    files.mark()
+    taken.drain(queue)
+    assert (taken.text(1), taken.text(2)) == ("late\n", "two\n")
+    assert _names(tmp_path) == {"1.out", "1.err", "2.out", "2.err"}
+
+
+def test_files_are_removed_when_nobody_can_write_them_any_more(
+    files: Descriptors, queue: OrderedQueue, tmp_path: Path
+) -> None:
+    taken = Taken()
+    files.begin(1)
+    files.shared = True
+    with subprocess.Popen(["sh", "-c", "read go; echo late"], stdin=subprocess.PIPE) as child:
+        files.begin(2)
+        files.changed()
+        taken.drain(queue)
+        assert "1.out" in _names(tmp_path)  # the child has it
+        assert child.stdin is not None
+        child.stdin.close()
+        child.wait(TIMEOUT)
+    files.changed()
+    taken.drain(queue)
+    assert taken.text(1) == "late\n"
+    assert _names(tmp_path) == {"2.out", "2.err"}
+    assert not files.retired
+
+
+def test_without_inotify_the_same_is_found_by_looking(
+    monkeypatch: pytest.MonkeyPatch, queue: OrderedQueue, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(libc, "watch_directory", lambda path: None)
+    monkeypatch.setattr(descriptors, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(descriptors, "fcntl", None)
+    made, taken = Descriptors(tmp_path, queue), Taken()
+    made.open()
+    try:
+        made.begin(1)
+        made.shared = True
+        os.write(1, b"one")
+        made.begin(2)
+        made.poll()
+    finally:
+        made.close()
+    taken.drain(queue)
+    assert taken.text(1) == "one"
+    assert _names(tmp_path) == {"2.out", "2.err"}
+    for file in made.current:
+        os.close(file.fd)
+
+
+def test_half_a_character_waits_for_its_other_half(files: Descriptors, queue: OrderedQueue) -> None:
+    taken = Taken()
+    files.begin(1)
+    os.write(1, b"\xe2\x82")
+    files.mark()
+    taken.drain(queue)
+    assert (taken.text(1), taken.offsets["1.out"]) == ("", 0)
+    os.write(1, b"\xac")
+    files.mark()
+    taken.drain(queue)
+    assert (taken.text(1), taken.offsets["1.out"]) == ("€", 3)
+    os.write(1, b"\xe2")
+    files.begin(2)
+    taken.drain(queue)
+    assert taken.text(1) == "€\\xe2"
+
+
+def test_closed_and_redirected_descriptors_are_repaired(files: Descriptors, queue: OrderedQueue) -> None:
+    taken = Taken()
+    files.begin(1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
+    os.close(1)
+    files.begin(2)
+    os.write(1, b"out")
+    os.write(2, b"err")
+    files.mark()
+    taken.drain(queue)
+    assert taken.text(2) == "outerr"
+
+
+def test_a_truncated_file_begins_anew_and_says_what_is_lost(files: Descriptors, queue: OrderedQueue) -> None:
+    taken = Taken()
+    files.begin(1)
+    os.write(1, b"x" * (descriptors.EAGER_BYTES + 1))  # marked, and not read yet
+    files.mark()
+    os.truncate(files.current[0].path, 0)
+    os.write(1, b"new")
+    files.mark()
+    taken.drain(queue)
+    lost, new = taken.text(1).splitlines()
+    assert lost.startswith(f"[{descriptors.EAGER_BYTES + 1} bytes lost: a program truncated fd 1")
+    assert new == "new"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="holes are punched on Linux")
+def test_what_was_taken_in_goes_back_to_the_disk(files: Descriptors, queue: OrderedQueue) -> None:
+    taken = Taken()
+    files.begin(1)
+    block = b"y" * BLOCK_BYTES
+    for _ in range(3 * PUNCH_BYTES // BLOCK_BYTES):
+        os.write(1, block)
+    files.mark()
+    taken.drain(queue)
+    assert len(taken.text(1)) == 3 * PUNCH_BYTES
+    status = files.current[0].path.stat()
+    assert status.st_size == 3 * PUNCH_BYTES
+    assert status.st_blocks * 512 < PUNCH_BYTES
+
+
+def test_a_kernel_keeps_no_files_of_processes_that_have_ended(kernel: KernelProcess, server: Client) -> None:
+    for i in range(5):
+        server.run(f"!echo {i}")
+    server.run("1")
+    until = time.monotonic() + TIMEOUT
+    while len(found := _names(Path(kernel.launch.descriptors))) > 2:
+        assert time.monotonic() < until, found
+        time.sleep(0.02)
+    for path in Path(kernel.launch.descriptors).iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_idle_kernel_with_a_silent_child_uses_no_processor(kernel: KernelProcess, server: Client) -> None:
+    reply = server.run("import subprocess\nchild = subprocess.Popen(['sleep', '60'])")
+    assert reply.state is State.COMPLETED
+    server.run("import time; time.sleep(0.3)")
+
+    def used() -> float:
+        fields = Path(f"/proc/{kernel.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    time.sleep(1.5)
+    assert used() - before <= 0.05
+    server.run("child.kill(); child.wait();")
+
+
+def test_a_flood_of_a_child_is_taken_in_whole(kernel: KernelProcess, server: Client) -> None:
+    reply = server.run("!seq 1 300000", timeout=60)
+    assert reply.counts.lines == 300000
+    assert text(kernel, reply.serial).splitlines() == [str(i) for i in range(1, 300001)]
+
+
+def test_last_words_before_an_abort_are_in_the_record(launch: Callable[..., KernelProcess]) -> None:
+    process = launch()
+    client = process.server()
+    client.submit(
+        "import ctypes, os\nlibc = ctypes.CDLL(None)\nprint('early', flush=True)\n"
+        "os.write(1, b'written\\n'); libc.printf(b'printed\\n'); os.abort()"
+    )
+    process.process.wait(TIMEOUT)
+    finish(Path(process.launch.records), now())
+    assert text(process, 1) == "early\nwritten\nprinted\n"
+    assert execution(process, 1).state is State.KILLED
