@@ -49,6 +49,7 @@ def carrying(function: Callable[..., Any], *, restore: bool) -> Callable[..., An
     values = [(v, value) for v in _carried if (value := v.get(_MISSING)) is not _MISSING]
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         tokens: list[tuple[ContextVar[Any], Token[Any]]] = [(v, v.set(value)) for v, value in values]
         if not restore:
             return function(*args, **kwargs)

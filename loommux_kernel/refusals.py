@@ -12,9 +12,11 @@ import os
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.error import StdinNotImplementedError
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (compared with code objects' names, which are strings)
+_HERE = f"{Path(__file__).parent}{os.sep}"
+#: Where frames stand between a refusal and the user's code.
+_BETWEEN = ("pdb.py", "bdb.py", "debugger.py")
 
 NO_INPUT = (
     "{what} cannot be answered: this cell has no stdin, and nobody sees its prompt. "
@@ -51,6 +55,19 @@ class ServerStdin(Base):
         if not self._allow_stdin:
             raise StdinNotImplementedError(NO_INPUT.format(what="getpass()"))
         return super().getpass(prompt, *args, **options)
+
+
+class Exiter(ZMQExitAutocall):
+    """`exit` and `quit`; named without a call, in a cell of several lines, they say what they do."""
+
+    def __repr__(self) -> str:
+        return "<exit() ends this cell, not the kernel; to replace the process, use `restart`>"
+
+
+def refuse_debugging_magic(name: str, line: str) -> None:
+    """Refuse the magics that run code under a debugger; they would show the refusal and carry on."""
+    if name == "debug" or (name == "run" and "-d" in line.split()):
+        raise StdinNotImplementedError(NO_DEBUGGER.format(what=f"%{name}"))
 
 
 def refuse_debuggers(allowed: Callable[[], bool]) -> None:
@@ -107,7 +124,10 @@ def without_refusal_frames(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    while len(frames) > 1 and frames[-1].tb_frame.f_code.co_filename.startswith(_HERE):
+    refused = frames and frames[-1].tb_frame.f_code.co_filename.startswith(_HERE)
+    while refused and len(frames) > 1 and frames[-1].tb_frame.f_code.co_filename.startswith(_HERE):
+        frames.pop()
+    while refused and len(frames) > 1 and frames[-1].tb_frame.f_code.co_filename.endswith(_BETWEEN):
         frames.pop()
     shortened: TracebackType | None = None
     for frame in reversed(frames):

@@ -17,7 +17,7 @@ from ipykernel.jsonutil import json_clean
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.utils.text import LSString, SList
-from traitlets import Type
+from traitlets import Type, default
 
 from loommux_kernel import commands, refusals, tracebacks
 from loommux_kernel.ends import message_of, safe_text
@@ -38,6 +38,10 @@ class Shell(ZMQInteractiveShell):
     displayhook: Any
     payload_manager: Any
 
+    @default("exiter")
+    def _exiter_default(self) -> refusals.Exiter:
+        return refusals.Exiter(self)
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # said after every `sys.exit()`, and wrong here
@@ -52,6 +56,18 @@ class Shell(ZMQInteractiveShell):
             if getattr(function, "spec", "").endswith(":ScriptMagics"):
                 manager.register_lazy(name, "loommux_kernel.scripts:Scripts", "cell")
         manager.register_lazy("killbgscripts", "loommux_kernel.scripts:Scripts", "line")
+
+    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
+        __tracebackhide__ = True
+        if not self._foreign():
+            refusals.refuse_debugging_magic(magic_name, line)
+        return super().run_line_magic(magic_name, line, _stack_depth=_stack_depth + 1)
+
+    def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
+        __tracebackhide__ = True
+        if not self._foreign():
+            refusals.refuse_debugging_magic(magic_name, line)
+        return super().run_cell_magic(magic_name, line, cell)
 
     def _foreign(self) -> bool:
         """Whether a client that can answer prompts has sent the running cell."""
