@@ -186,7 +186,7 @@ def test_jupyter_clients_own_client_works_beside_the_server(kernel: KernelProces
             assert client.get_shell_msg(timeout=20)["content"]["status"] == "incomplete"
     finally:
         client.stop_channels()
-    ended = server.wait_event(ExecutionEnded, state=State.COMPLETED, displays=1)
+    ended = server.wait_event(ExecutionEnded, state=State.COMPLETED)
     assert ended.number is not None
 
 
