@@ -53,7 +53,7 @@ class Ending:
 
 
 class SpawnedByInit:
-    """One kernel's process below an init of its own. One instance starts one process."""
+    """One kernel's process below an init of its own; after `cleanup` it may launch another."""
 
     #: Every init and guard of this host, so that a sweep for orphans spares them.
     guards: ClassVar[set[int]] = set()
@@ -74,6 +74,7 @@ class SpawnedByInit:
     _writer: asyncio.StreamWriter | None = None
     _listener: asyncio.Task[None] | None = None
     _enforcer: asyncio.Task[None] | None = None
+    _telling: asyncio.TimerHandle | None = None
     _exit: tuple[int, int, float] | None = None
     _ended = False
 
@@ -87,6 +88,8 @@ class SpawnedByInit:
         Returns when the process exists. Its standard input is ``/dev/null``.
         """
         self._mark = kwargs["env"].get("LOOMMUX_KERNEL_ID", "-")
+        self.pid = self.init_pid = self.ending = self._exit = self._enforcer = None
+        self._ended = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settled = asyncio.Event()
         ours, theirs = socket.socketpair()
@@ -143,7 +146,8 @@ class SpawnedByInit:
                 self._started.set_result(None)
             elif name == "exit":
                 self._exit = (int(values[0]), int(values[1]), float(values[2]))
-                asyncio.get_running_loop().call_later(TELL_SECONDS, self._settle, 0, self._exit[1], ())
+                loop = asyncio.get_running_loop()
+                self._telling = loop.call_later(TELL_SECONDS, self._settle, 0, self._exit[1], ())
             elif name == "ended":
                 self._ended = True
                 count, rss, *left = map(int, values)
@@ -225,6 +229,8 @@ class SpawnedByInit:
         self._forget()
         if self._writer is not None:
             self._writer.close()
+        if self._telling is not None:
+            self._telling.cancel()
         for task in (self._enforcer, self._listener):
             if task is not None:
                 task.cancel()

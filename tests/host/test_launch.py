@@ -603,6 +603,13 @@ async def test_jupyter_client_can_manage_a_plain_kernel_through_an_init(
     reply = await client.get_shell_msg(timeout=60)
     assert reply["content"]["status"] == "ok"
     assert await manager.is_alive()
+    assert manager.provisioner is not None
+    first = await manager.provisioner.get_provisioner_info()
+    await manager.restart_kernel(now=True)
+    await client.wait_for_ready(timeout=60)
+    second = await manager.provisioner.get_provisioner_info()
+    assert first["pid"] != second["pid"]
+    assert gone(first["pid"])
     client.stop_channels()
     await manager.shutdown_kernel(now=True)
     assert not await manager.is_alive()
