@@ -80,6 +80,27 @@ async def test_a_server_ends_before_its_kernel_was_ever_needed(lines: StartLines
     await _nothing_left(place)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the interpreter")
+async def test_a_call_that_waits_for_a_kernel_to_start_is_answered_when_the_server_ends(
+    lines: StartLines, place: Place
+) -> None:
+    stuck = place.workspace / "python"
+    stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
+    stuck.chmod(0o755)
+    (place.workspace / ".loommux").mkdir()
+    (place.workspace / ".loommux" / "config.py").write_text(f"kernel_python = {str(stuck)!r}")
+    server = await lines().open()
+    cell = server.begin_cell("1")
+    server.request("ping", id="p")
+    await server.answer("p")
+    server.stdin.close()
+    answer = await server.answer(cell)
+    assert answer["result"]["isError"] is True
+    assert answer["result"]["content"][0]["text"].startswith("server_stopping")
+    assert await server.exit_code() == 0
+    await _nothing_left(place)
+
+
 async def test_a_client_that_only_closes_its_reading_end_is_gone_too(lines: StartLines, place: Place) -> None:
     server = await lines().open()
     await server.cell("1")
