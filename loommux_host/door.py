@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,6 +117,7 @@ class Door:
         self._quiet = asyncio.Event()
         self._quiet.set()
         server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
+        server.middleware.append(self._signed)
         # Without this the SDK lists all tools in every modern call, to look for headers that no tool has.
         server.get_tool_input_schema = lambda name: None
 
@@ -209,6 +210,12 @@ class Door:
             self._open -= 1
             if not self._open:
                 self._quiet.set()
+
+    async def _signed(self, ctx: Context, call_next: Callable[[Context], Awaitable[Any]]) -> Any:
+        """Any request of a caller without a session is a sign of it; sessions are seen in `_session_request`."""
+        if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            self._leasing.signed_without_session(caller_of(ctx))
+        return await call_next(ctx)
 
     # -- streams ------------------------------------------------------------------------
 

@@ -154,6 +154,12 @@ class Leasing:
         """A ping or another request of a session that is no tool call."""
         self._carry_out(self._leases.signed(caller, self._now()))
 
+    def signed_without_session(self, caller: Caller) -> None:
+        """A request of a modern caller: a sign wherever it works, or in the one resource that it names."""
+        for kernel in list(self._kernels.values()):
+            if caller.resource in (None, kernel.name):
+                self._carry_out(self._leases.signed(lease_key(caller, kernel), self._now()))
+
     def stream_opened(self, key: str) -> None:
         self._carry_out(self._leases.stream_opened(key, self._now()))
 
