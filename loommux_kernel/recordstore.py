@@ -84,7 +84,9 @@ _ACTIONS = {
     Kind.EXECUTION: f"INSERT OR REPLACE INTO executions VALUES ({_values(14)})",
     Kind.FACTS: "UPDATE executions SET state = NEW.b, completed_at = NEW.c, ename = NEW.d, evalue = NEW.e,"
     " late_lines = NEW.f, told = NEW.g, dropped = NEW.h, lines_at_end = NEW.i WHERE serial = NEW.a",
-    Kind.STREAM: f"INSERT OR REPLACE INTO streams VALUES ({_values(10)})",
+    Kind.STREAM: f"INSERT INTO streams VALUES ({_values(10)}) ON CONFLICT DO UPDATE SET"
+    " lines = NEW.c, characters = NEW.d, utf8_bytes = NEW.e, settled = NEW.f, shared = NEW.g, sole = NEW.h, at = NEW.i,"
+    " state = NEW.j",
     Kind.CHUNK: f"INSERT OR REPLACE INTO chunks VALUES ({_values(7)})",
     Kind.CHUNKS_GONE: "DELETE FROM chunks WHERE serial = NEW.a AND stream = NEW.b AND first BETWEEN NEW.c AND NEW.d",
     Kind.PART: f"INSERT OR REPLACE INTO parts VALUES ({_values(6)})",

@@ -55,7 +55,8 @@ class Screen:
 
     def rows(self) -> list[Row]:
         """The rows that can still change; the last one is the line without a newline, maybe empty."""
-        return [self._shown(y) for y in range(self._last_row() + 1)]
+        last = self._last_row()
+        return self._rows[: last + 1] if self._is_plain() else [self._shown(y) for y in range(last + 1)]
 
     def screen(self) -> str:
         """The text that can still change."""
@@ -64,13 +65,12 @@ class Screen:
     def screen_counts(self) -> Counts:
         """The size of the text that can still change."""
         rows = self.rows()
-        text = "\n".join(row if isinstance(row, str) else "" for row in rows)
+        text = "\n".join([row if isinstance(row, str) else "" for row in rows])
         characters = len(text)
         utf8_bytes = characters if text.isascii() else len(text.encode())
-        for row in rows:
-            if isinstance(row, LongRow):
-                characters += row.length
-                utf8_bytes += row.utf8_bytes
+        for row in self.long_rows():
+            characters += row.length
+            utf8_bytes += row.utf8_bytes
         return Counts(len(rows) - (rows[-1] == ""), characters, utf8_bytes)
 
     def blocks(self) -> dict[int, tuple[int, int]]:
@@ -79,7 +79,7 @@ class Screen:
 
     def long_rows(self) -> list[LongRow]:
         """The long rows on the screen."""
-        return [row for row in self._rows if isinstance(row, LongRow)]
+        return [row for row in self._rows if isinstance(row, LongRow)] if self._next_long > 1 else []
 
     def state(self) -> dict[str, Any]:
         """All that `restore` needs, as JSON; settled text must have been taken."""
@@ -259,8 +259,7 @@ class Screen:
         if count <= 0:
             return
         texts: list[str] = []
-        for y in range(count):
-            row = self._shown(y)
+        for row in self._rows[:count] if self._is_plain() else [self._shown(y) for y in range(count)]:
             if isinstance(row, str):
                 texts.append(row + "\n")
                 continue
@@ -277,6 +276,10 @@ class Screen:
             return text
         self._next_long += 1
         return LongRow(self._next_long - 1, self._fetch, text)
+
+    def _is_plain(self) -> bool:
+        """All rows are shown as they are."""
+        return self._next_long == 1 and True not in self._drawn
 
     def _length(self, y: int) -> int:
         if y >= len(self._rows):
