@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loommux_host.channel import Channel
@@ -22,9 +21,9 @@ from loommux_host.interrupting import Interrupted, interrupt
 from loommux_host.journal import Journal
 from loommux_host.life import Life
 from loommux_host.mirror import Change, Ended, Noticed, View
+from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted
 from loommux_host.process import Process, StartFailed
-from loommux_host.results import Death, KernelFacts
-from loommux_host.submission import Sent
+from loommux_host.results import KernelFacts
 from loommux_host.waiting import Patience, follow
 from loommux_kernel.protocol import Origin, OriginKind, now
 
@@ -49,18 +48,6 @@ NAMING_SECONDS = 1.0
 LAGGING = Patience(0.25, 0.25)
 
 
-class KernelStartFailed(Exception):
-    """No process could be started in two tries. `log_tail` is the last of its own log."""
-
-    def __init__(self, reason: str, log_tail: str) -> None:
-        super().__init__(reason)
-        self.log_tail = log_tail
-
-
-class KernelClosed(Exception):
-    """The kernel was retired, or the server is stopping."""
-
-
 class Launching(Protocol):
     """How one kernel gets its processes, and lets go of the files of one process, or of all."""
 
@@ -68,43 +55,6 @@ class Launching(Protocol):
     def connect(self, process: Process) -> Channel: ...
     async def discard(self, process: Process) -> None: ...
     async def remove(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Ran:
-    """The cell was accepted. `ended_by` is None when it has ended, else the timer that ended the call."""
-
-    life: Life
-    view: View
-    sent: Sent
-    ended_by: str | None
-
-
-@dataclass(frozen=True)
-class Busy:
-    """Nothing was run. `view` is what runs, or ran first; `sent` a cell on its way that has no view yet."""
-
-    life: Life
-    view: View | None
-    sent: Sent | None = None
-
-
-@dataclass(frozen=True)
-class NotTaken:
-    """Nothing was run: the process ended first (`death`), or it never took the cell."""
-
-    life: Life
-    death: Death | None
-    seconds: float
-    withdrawn: bool
-
-
-@dataclass(frozen=True)
-class Restarted:
-    old: Life | None
-    new: Life
-    killed: View | None
-    clients: tuple[str, ...]
 
 
 class Kernel:
@@ -218,11 +168,20 @@ class Kernel:
                 if not left:
                     raise KernelStartFailed(str(error), error.log_tail) from error
                 continue
-            life = Life(process, self._launching.connect(process), on_change=self._changed, on_death=self._died)
-            self.life = life
-            await life.begin()
-            return life
+            self.life = await self._begun(process)
+            return self.life
         raise AssertionError("unreachable")
+
+    async def _begun(self, process: Process) -> Life:
+        """Its life from now on; a process that nobody would know of is ended."""
+        life = Life(process, self._launching.connect(process), on_change=self._changed, on_death=self._died)
+        try:
+            await life.begin()
+        except BaseException:
+            await asyncio.shield(process.end(grace=0))
+            life.leave()
+            raise
+        return life
 
     # -- running and waiting -------------------------------------------------------
 

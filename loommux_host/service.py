@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from loommux_host import acting, observing, words
 from loommux_host.bodies import Bodies
 from loommux_host.envelope import Shown
-from loommux_host.kernel import Busy, Kernel, KernelClosed, KernelStartFailed, NotTaken, Ran
+from loommux_host.kernel import Kernel
 from loommux_host.mirror import View
+from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
 from loommux_host.reading import RecordsGone
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry, TooManyKernels

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from twins import QT, Launching, Script, fail, say, until
 
-from loommux_host.kernel import Busy, Kernel, KernelClosed, KernelStartFailed, NotTaken, Patience, Ran
+from loommux_host.kernel import Kernel, Patience
 from loommux_host.memory_channel import MemoryCell
+from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
 from loommux_host.submission import Sent
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream, Submission
 from loommux_kernel.records import RecordReader
@@ -285,6 +286,26 @@ async def test_many_calls_share_one_start(kernel: Kernel, launching: Launching) 
     lives = await asyncio.gather(*(kernel.ready() for _ in range(20)))
     assert len(set(map(id, lives))) == 1
     assert launching.starts == 1
+
+
+async def test_a_process_is_used_only_when_what_it_did_before_is_known(kernel: Kernel, launching: Launching) -> None:
+    launching.on_start = lambda channel: channel.answers.clear()
+    calls = [asyncio.ensure_future(kernel.run("say", ME, SOON)) for _ in range(2)]
+    await until(lambda: bool(launching.processes) and "status" in launching.channel.requests)
+    assert (kernel.life, kernel.state) == (None, "starting")
+    assert (await kernel.interrupt()).result == "idle"
+    launching.channel.answers.set()
+    assert sorted(type(o).__name__ for o in await asyncio.gather(*calls)) == ["Busy", "Ran"]
+
+
+async def test_closing_in_the_middle_of_a_start_leaves_no_process(kernel: Kernel, launching: Launching) -> None:
+    launching.on_start = lambda channel: channel.answers.clear()
+    call = asyncio.ensure_future(kernel.run("say", ME, SOON))
+    await until(lambda: bool(launching.processes) and "status" in launching.channel.requests)
+    await kernel.close()
+    assert launching.process.exited.done()
+    with pytest.raises(KernelClosed):
+        await call
 
 
 async def test_what_happened_before_anybody_listened_is_known(kernel: Kernel, launching: Launching) -> None:

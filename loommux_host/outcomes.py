@@ -1,0 +1,59 @@
+"""What came of asking a kernel for something. Facts for `service`; filled by `kernel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loommux_host.life import Life
+from loommux_host.mirror import View
+from loommux_host.results import Death
+from loommux_host.submission import Sent
+
+
+class KernelStartFailed(Exception):
+    """No process could be started in two tries. `log_tail` is the last of its own log."""
+
+    def __init__(self, reason: str, log_tail: str) -> None:
+        super().__init__(reason)
+        self.log_tail = log_tail
+
+
+class KernelClosed(Exception):
+    """The kernel was retired, or the server is stopping."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The cell was accepted. `ended_by` is None when it has ended, else the timer that ended the call."""
+
+    life: Life
+    view: View
+    sent: Sent
+    ended_by: str | None
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Nothing was run. `view` is what runs, or ran first; `sent` a cell on its way that has no view yet."""
+
+    life: Life
+    view: View | None
+    sent: Sent | None = None
+
+
+@dataclass(frozen=True)
+class NotTaken:
+    """Nothing was run: the process ended first (`death`), or it never took the cell."""
+
+    life: Life
+    death: Death | None
+    seconds: float
+    withdrawn: bool
+
+
+@dataclass(frozen=True)
+class Restarted:
+    old: Life | None
+    new: Life
+    killed: View | None
+    clients: tuple[str, ...]
