@@ -72,18 +72,23 @@ async def _serve(
 
         service = await host.open(binder, leasing)
         app = HttpApp(config, service, Parts(feed, leasing, binders[0]), rules)
-        async with contextlib.AsyncExitStack() as running:
-            await running.enter_async_context(app.run())
-
-            async def end() -> None:
-                await app.stop()
-                await running.aclose()
-
-            _listen(listener)
-            started()
-            await _Server(app, stop, end).serve(sockets=[listener])
+        _listen(listener)
+        started()
+        await run(app, listener, stop)
     finally:
         await host.close()
+
+
+async def run(app: HttpApp, listener: socket.socket, stop: asyncio.Event) -> None:
+    """Serve on a listening socket until `stop`; then answer what waits, close what streams, and return."""
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(app.run())
+
+        async def end() -> None:
+            await app.stop()
+            await running.aclose()
+
+        await _Server(app, stop, end).serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
