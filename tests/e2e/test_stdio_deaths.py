@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from driving import Agent, Start, StartLines
+from driving import Agent, Start, StartLines, until
 
 pytestmark = pytest.mark.anyio
 
@@ -76,8 +76,14 @@ async def died(agent: Agent) -> None:
 async def test_other_tools_tell_of_a_death_as_a_notice(start: Start) -> None:
     async with start() as agent:
         await agent.run("import os, threading; threading.Timer(0.2, lambda: os._exit(4)).start()")
-        await died(agent)
-        assert "stopped" in await agent.text("status")
+        texts: list[str] = []
+
+        async def told() -> bool:
+            texts.append(await agent.text("execution_status"))
+            return "<loommux-notice>" in texts[-1]
+
+        await until(told, 10)
+        assert "Process 1 exited with code 4" in texts[-1]
 
 
 async def test_a_waiting_call_returns_when_the_process_dies(lines: StartLines) -> None:
