@@ -33,12 +33,17 @@ class Execution:
     ename: str | None = None
     evalue: str | None = None
     told: bool = False
+    #: What went for lack of space, in words; and whether output was lost because the disk failed.
     dropped: str | None = None
+    lost: bool = False
     #: How many combined lines there were at the end, when output came after it.
     lines_at_end: int | None = None
     #: The facts as they are stored, None when the execution is not; and as `rows` gave them.
     stored: Row | None = None
     given: Row | None = None
+
+    #: Stands for one that is stored but cannot be read now: never to be written.
+    volatile: bool = False
 
     @classmethod
     def unknown(cls, transcript: Transcript, at: float) -> Execution:
@@ -72,7 +77,7 @@ class Execution:
         """What can change after the begin."""
         return (
             Kind.FACTS, self.serial, self.state.value, self.completed_at, self.ename, self.evalue,
-            self.late_lines(), self.told, self.dropped, self.lines_at_end,
+            self.late_lines(), self.told, self.dropped, self.lost, self.lines_at_end,
         )  # fmt: skip
 
     def rows(self, at: float) -> list[Row]:
@@ -101,16 +106,16 @@ def load(store: Store, transcript: Transcript) -> Execution | None:
     """The execution of an empty transcript as it is stored, to go on; raises sqlite3.Error."""
     found = store.query(
         "SELECT number, origin, source, submitted_at, started_at, state, completed_at, ename, evalue,"
-        " told, dropped, lines_at_end FROM executions WHERE serial = ?",
+        " told, dropped, lost, lines_at_end FROM executions WHERE serial = ?",
         transcript.serial,
     )
     if not found:
         return None
-    number, origin, source, submitted, started, state, completed, ename, evalue, told, dropped, at_end = found[0]
+    number, origin, source, submitted, started, state, completed, ename, evalue, told, dropped, lost, at_end = found[0]
     _take_up(store, transcript)
     execution = Execution(
         transcript, number, Origin.from_wire(json.loads(origin)), source, submitted, started,
-        State(state), completed, ename, evalue, bool(told), dropped, at_end,
+        State(state), completed, ename, evalue, bool(told), dropped, bool(lost), at_end,
     )  # fmt: skip
     execution.stored = execution.facts()
     return execution

@@ -34,10 +34,11 @@ BACKWARDS = 64
 #: How far back a tail looks for lines that are not blank.
 LOOKED_BACK = 100_000
 
+LOST = "some output was lost because the record store could not be written"
 _STREAMS = {code: stream for stream, code in CODES.items()}
 _FACTS = (
     "SELECT serial, number, origin, source, submitted_at, started_at, state, completed_at, ename, evalue, late_lines,"
-    " dropped FROM executions WHERE serial > 0"
+    " dropped, lost FROM executions WHERE serial > 0"
 )
 
 
@@ -284,7 +285,7 @@ class RecordReader(Connected):
         return [self._record(row) for row in self.query(_FACTS + where, *values)]
 
     def _record(self, row: tuple[Any, ...]) -> ExecutionRecord:
-        serial, number, origin, source, submitted, started, state, completed, ename, evalue, late, dropped = row
+        serial, number, origin, source, submitted, started, state, completed, ename, evalue, late, dropped, lost = row
         counts = dict.fromkeys(Stream, Counts())
         updated = completed or started
         for code, *sizes, sole, at in self.query(
@@ -296,7 +297,7 @@ class RecordReader(Connected):
                 counts[_STREAMS[sole]] = Counts(*sizes)
         return ExecutionRecord(
             serial, number, Origin.from_wire(json.loads(origin)), source, State(state), submitted, started, updated,
-            completed, ename, evalue, counts, late, dropped,
+            completed, ename, evalue, counts, late, "; ".join([dropped] * bool(dropped) + [LOST] * lost) or None,
         )  # fmt: skip
 
     @contextlib.contextmanager

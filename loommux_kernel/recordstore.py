@@ -31,12 +31,12 @@ BATCH = 64
 WRITER_PATIENCE = 0.2
 
 _SETTINGS = ("journal_mode = WAL", "synchronous = OFF", "temp_store = MEMORY", f"journal_size_limit = {1 << 24}")
-_COLUMNS = "abcdefghijklmn"
+_COLUMNS = "abcdefghijklmno"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS executions (
     serial INTEGER PRIMARY KEY, number INTEGER, origin TEXT, source TEXT, submitted_at REAL, started_at REAL,
     state TEXT, completed_at REAL, ename TEXT, evalue TEXT, late_lines INTEGER, told INTEGER, dropped TEXT,
-    lines_at_end INTEGER);
+    lost INTEGER, lines_at_end INTEGER);
 CREATE INDEX IF NOT EXISTS numbers ON executions (number);
 CREATE TABLE IF NOT EXISTS streams (
     serial INTEGER, stream INTEGER, lines INTEGER, characters INTEGER, utf8_bytes INTEGER, settled INTEGER,
@@ -81,9 +81,9 @@ def _values(count: int) -> str:
 
 
 _ACTIONS = {
-    Kind.EXECUTION: f"INSERT OR REPLACE INTO executions VALUES ({_values(14)})",
+    Kind.EXECUTION: f"INSERT OR REPLACE INTO executions VALUES ({_values(15)})",
     Kind.FACTS: "UPDATE executions SET state = NEW.b, completed_at = NEW.c, ename = NEW.d, evalue = NEW.e,"
-    " late_lines = NEW.f, told = NEW.g, dropped = NEW.h, lines_at_end = NEW.i WHERE serial = NEW.a",
+    " late_lines = NEW.f, told = NEW.g, dropped = NEW.h, lost = NEW.i, lines_at_end = NEW.j WHERE serial = NEW.a",
     Kind.STREAM: f"INSERT INTO streams VALUES ({_values(10)}) ON CONFLICT DO UPDATE SET"
     " lines = NEW.c, characters = NEW.d, utf8_bytes = NEW.e, settled = NEW.f, shared = NEW.g, sole = NEW.h, at = NEW.i,"
     " state = NEW.j",

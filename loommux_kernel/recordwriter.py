@@ -42,7 +42,6 @@ LAST_LINE_CHARACTERS = 200
 #: Display ids whose displays can be updated.
 DISPLAY_IDS = 4096
 UNTOLD = "Records are incomplete: output that nobody was told of lost its middle for lack of space; its records say so."
-LOST = "some output was lost because the record store could not be written"
 
 Run = tuple[Stream, str]
 
@@ -208,6 +207,7 @@ class RecordWriter(Forgetful):
             return
         self._retry_at = 0.0
         self.commit()
+        self._ours = False
         if self._store is not None:
             try:
                 self._store.close()
@@ -230,7 +230,12 @@ class RecordWriter(Forgetful):
     def _change(self, serial: int) -> Execution:
         """An execution to which something happens now, after all text that was said before."""
         self._feed()
-        execution = self._dirty[serial] = self._execution(serial)
+        return self._touched(serial)
+
+    def _touched(self, serial: int) -> Execution:
+        execution = self._execution(serial)
+        if not execution.volatile:
+            self._dirty[serial] = execution
         return execution
 
     def _look(self, serial: int) -> Execution:
@@ -240,22 +245,27 @@ class RecordWriter(Forgetful):
     def _execution(self, serial: int) -> Execution:
         execution = self._executions.get(serial)
         if execution is None:
-            execution = self._load(serial) or Execution.unknown(self._transcript(serial), time.time())
+            execution = self._load(serial)
             self._adopt(execution)
         return execution
 
-    def _load(self, serial: int) -> Execution | None:
+    def _load(self, serial: int) -> Execution:
+        """An execution from the store. While that cannot be read, what happens to it is lost."""
+        unknown = Execution.unknown(self._transcript(serial), time.time())
         try:
-            return load(self._store, self._transcript(serial)) if self._store else None
+            if self._store is not None:
+                return load(self._store, self._transcript(serial)) or unknown
         except sqlite3.Error as error:
             self._trouble(error)
-            return None
+        unknown.volatile = True
+        return unknown
 
     def _transcript(self, serial: int) -> Transcript:
         return Transcript(serial, lambda stream, row, part: self._part(serial, stream, row, part), self._write_amid)
 
     def _adopt(self, execution: Execution) -> None:
-        self._executions[execution.serial] = execution
+        if not execution.volatile:
+            self._executions[execution.serial] = execution
         if len(self._executions) > 2 * KEPT_STORED:
             for serial in list(self._executions)[:KEPT_STORED]:
                 if serial not in self._dirty and self._executions[serial].ended:
@@ -273,8 +283,7 @@ class RecordWriter(Forgetful):
         for serial, stream, text in queue:
             runs.setdefault(serial, []).append((stream, text))
         for serial, own in runs.items():
-            execution = self._dirty[serial] = self._execution(serial)
-            transcript = execution.receive()
+            transcript = self._touched(serial).receive()
             for runs_at_once in _bounded(own):
                 transcript.write(runs_at_once)
                 if transcript.unsaved() >= TRANSACTION:
@@ -292,6 +301,7 @@ class RecordWriter(Forgetful):
         for execution in self._dirty.values():
             rows += execution.rows(at)
         if not rows:
+            self._dirty.clear()
             return
         if time.monotonic() < self._retry_at or not self._connect():
             self._bound()
@@ -366,7 +376,7 @@ class RecordWriter(Forgetful):
             if total <= WAITING_BYTES:
                 break
             self._dirty[serial].transcript.shed()
-            self._dirty[serial].dropped = LOST
+            self._dirty[serial].lost = True
             total -= size
         for serial in list(self._dirty)[: max(0, len(self._dirty) - KEPT_WAITING)]:
             if self._dirty[serial].ended:
@@ -377,12 +387,20 @@ class RecordWriter(Forgetful):
 
 def _bounded(runs: list[Run]) -> Iterator[list[Run]]:
     """The runs in groups of a bounded size; only runs that are longer than that are cut."""
-    if sum(len(text) for _, text in runs) < 2 * GATHERED:
-        yield runs
-        return
+    group: list[Run] = []
+    size = 0
     for stream, text in runs:
-        for at in range(0, len(text), GATHERED):
-            yield [(stream, text[at : at + GATHERED])]
+        if group and (size + len(text) > 2 * GATHERED or len(text) > GATHERED):
+            yield group
+            group, size = [], 0
+        if len(text) > GATHERED:
+            for at in range(0, len(text), GATHERED):
+                yield [(stream, text[at : at + GATHERED])]
+            continue
+        group.append((stream, text))
+        size += len(text)
+    if group:
+        yield group
 
 
 def _visible(text: str | None) -> str | None:

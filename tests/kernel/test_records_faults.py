@@ -240,6 +240,28 @@ def test_what_waits_for_the_disk_is_bounded_and_its_loss_is_recorded(troubled: T
     reader.close()
 
 
+def test_late_output_while_the_store_cannot_be_read_spoils_no_record(troubled: Troubled) -> None:
+    troubled.write("first\n")
+    troubled.writer.end(1, State.COMPLETED, 2.0, None, None)
+    for serial in range(2, 200):
+        troubled.writer.begin(serial, serial, SESSION, "source", 1.0, 1.0)
+        troubled.writer.end(serial, State.COMPLETED, 2.0, None, None)
+        troubled.writer.commit()
+    with locked(troubled.path):
+        troubled.writer.notice(None, "", "text", 1.0)
+        troubled.writer.commit()
+        troubled.write("lost\n")
+        troubled.writer.update_display(1, "unknown", {"text/plain": "lost"}, {})
+        assert troubled.writer.late_lines(1) == 0
+    troubled.recover()
+    troubled.write("late\n")
+    assert troubled.text() == "first\nlate\n"
+    reader = RecordReader(troubled.path)
+    record = reader.by_serial(1)
+    assert record is not None and (record.source, record.late_lines) == ("source", 1)
+    reader.close()
+
+
 def test_a_long_line_that_waits_for_the_disk_is_bounded_too(troubled: Troubled) -> None:
     with locked(troubled.path):
         for _ in range(30):
