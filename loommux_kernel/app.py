@@ -140,12 +140,9 @@ class KernelApp(IPKernelApp):
         self.kernel.start()
         self.io_loop = self.kernel.io_loop
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
-        while True:
-            try:
+        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted
+            with contextlib.suppress(KeyboardInterrupt):
                 self.io_loop.start()
-            except KeyboardInterrupt:  # struck work that a cell had left on the loop; the loop goes on
-                continue
-            return
 
     async def _begin(self) -> None:
         try:

@@ -20,9 +20,11 @@ from loommux_kernel import header
 class CellInput:
     """The input transformations of one kernel."""
 
-    def __init__(self, is_self: Callable[[str], bool]) -> None:
+    def __init__(self, is_self: Callable[[str], bool], of_session: Callable[[], bool]) -> None:
         #: Whether a name is this kernel's: naming it is the same as naming none.
         self._is_self = is_self
+        #: Whether an MCP session has sent the cell; only those are attached to kernels.
+        self._of_session = of_session
         #: The text of the cell that was sent; only its first line may be a header.
         self.sent: str | None = None
         self._taken = 0
@@ -57,7 +59,7 @@ class CellInput:
             return 0  # stays, and is refused as a magic
         if found is None or (found.kernel is not None and not self._is_self(found.kernel)):
             return 0
-        return line + 1
+        return line + 1 if found.attach is None or self._of_session() else 0
 
     def _is_sent(self, lines: list[str]) -> bool:
         return self.sent is not None and "".join(lines).rstrip("\n") == self.sent.rstrip("\n")
@@ -68,6 +70,8 @@ class CellInput:
             found = header.parse(f"%%loommux {line}")
         except header.InvalidHeader as error:
             raise UsageError(str(error)) from None
+        if found is not None and found.attach is not None and not self._of_session():
+            raise UsageError("only an MCP session can be attached to a kernel; this cell comes from a Jupyter client.")
         if found is not None and found.kernel is not None:
             raise UsageError("a cell cannot run in another kernel yet: --kernel names only this one.")
         misplaced(line)

@@ -84,6 +84,8 @@ class Interrupts:
     def install(self) -> None:
         """Take SIGINT for good; a forked child gets Python's own handler back."""
         signal.signal(signal.SIGINT, self._handle)
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # whatever started us
         os.system = self._felt_after(os.system)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
@@ -159,6 +161,10 @@ class Interrupts:
         again = moment is Moment.FINISHING and (not aimed or place == self._finishing_at)
         if moment is Moment.INSIDE or again or (moment is Moment.MACHINERY and self._overdue()):
             self._strike()
+        if moment is Moment.HOOK:
+            self.aim.hit()
+            self._deferred_since = time.monotonic()
+            raise KeyboardInterrupt
         if moment in (Moment.SUSPENDED, Moment.ELSEWHERE):
             self._cancel_soon()
         if moment is Moment.ELSEWHERE and self._overdue() and current_execution.get(None) == self.aim.armed:

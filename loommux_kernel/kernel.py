@@ -1,19 +1,17 @@
-"""`GatedKernel`: what happens to an `execute_request`, and to the other requests of clients.
+"""`GatedKernel`: what happens to an `execute_request`.
 
 Owns the order of things around a cell: the gate admits it, the capture begins, IPython
 runs it with interrupts let in only meanwhile, its end is recorded, and then the reply
-leaves. How code is run is `running`'s, the rules are `gate`'s, the record `capture`'s, the
-server's requests `control`'s; how the process is set up is `app`'s, which makes the one instance.
+leaves. How messages arrive is `listening`'s, how code is run `running`'s, the rules are
+`gate`'s, the record is `capture`'s. `app` makes the one instance.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +22,22 @@ from loommux_kernel import startup
 from loommux_kernel.cell_input import CellInput
 from loommux_kernel.clients import Clients
 from loommux_kernel.control import Control
-from loommux_kernel.ends import End, end_of
+from loommux_kernel.ends import End, end_of, message_of
 from loommux_kernel.extension import Itself, Loommux
 from loommux_kernel.gate import Execution, Gate, Refusal, Request
 from loommux_kernel.interrupts import Interrupts
+from loommux_kernel.listening import ListeningKernel, refused
 from loommux_kernel.notices import Notices
 from loommux_kernel.protocol import (
-    CONTROL_PREFIX,
     METADATA_KEY,
-    InputAwaited,
     Origin,
+    OriginKind,
     Reply,
     State,
     Submission,
     now,
 )
-from loommux_kernel.running import KernelShell, RunningKernel
-
-REFUSED_SHUTDOWN = (
-    "this kernel belongs to a loommux server and is not ended by its clients. "
-    "Close the client; to replace the process, use restart."
-)
+from loommux_kernel.running import KernelShell
 
 
 @dataclass(frozen=True)
@@ -62,6 +55,8 @@ class Asked:
     @classmethod
     def of(cls, message: dict[str, Any], *, server: bool) -> Asked:
         content, metadata = message["content"], message["metadata"]
+        if not isinstance(content["code"], str):
+            raise TypeError("code must be a string")
         silent = bool(content.get("silent", False))
         wire = metadata.get(METADATA_KEY) if server else None
         return cls(
@@ -75,7 +70,7 @@ class Asked:
         )
 
 
-class GatedKernel(RunningKernel):
+class GatedKernel(ListeningKernel):
     """An IPython kernel that records what runs in it and is run by a server."""
 
     shell_class = Type(KernelShell)
@@ -90,85 +85,12 @@ class GatedKernel(RunningKernel):
         self.itself = Itself(launch.kernel_name, launch.kernel_id, launch.process)
         self.notices = Notices(self.capture.notice)
         self.interrupts = Interrupts(self.lock, lambda: self.shell.user_global_ns)
-        self.cell_input = CellInput(lambda name: name == self.itself.name)
+        self.cell_input = CellInput(lambda name: name == self.itself.name, self._runs_for_session)
         self.control = Control(self)
-        self._skipping: set[str] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._context: Context = copy_context()
+        self.context = copy_context()
         self.cell_input.install(self.shell)
         self.shell.prepare(self.interrupts, lambda: self.gate.running, Loommux(self.itself, self.notices))
         self.capture.attach(self)
-
-    # -- taking messages ------------------------------------------------------------
-
-    def start(self) -> None:
-        """Begin to take messages; without ipykernel's debugger and subshells."""
-        self.shell.exit_now = False
-        self.interrupts.install()
-        self.start_base()
-        self.shell_stream.on_recv(self._receive, copy=False)
-
-    def stop(self) -> None:
-        """Leave the loop when the running cell is done. Any thread may ask."""
-        self.io_loop.add_callback(self.io_loop.stop)
-
-    def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
-        """Run on the kernel's loop, in the context that all cells share."""
-        task = asyncio.get_running_loop().create_task(coroutine, context=self._context)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.log.error("a message was not handled", exc_info=task.exception())
-
-    def _receive(self, frames: list[zmq.Frame]) -> None:
-        self.spawn(self.shell_main(None, frames))
-
-    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
-        super().set_parent(ident, parent, channel)
-        if parent:
-            self.clients.heard(parent["header"], now())
-
-    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
-        """Not what a client had queued behind its own cell that failed, if it wants it so."""
-        header = msg["header"]
-        if header["msg_type"] == "execute_request" and header["session"] in self._skipping:
-            self._send_abort_reply(stream, msg, idents)
-            return False
-        return True
-
-    def _abort_queued(self, session: str) -> None:
-        """Skip what this client has sent already; nobody else's cells."""
-        self._skipping.add(session)
-        self.shell_stream.flush(zmq.POLLIN)
-        self.spawn(self._stop_aborting(session))
-
-    async def _stop_aborting(self, session: str) -> None:
-        async with self._main_asyncio_lock:  # first come, first served: behind what was queued
-            self._skipping.discard(session)
-
-    async def process_control(self, msg: list[Any]) -> None:
-        """The server's own requests need neither ipykernel's lock nor its status messages."""
-        idents, frames = self.session.feed_identities(msg, copy=False)
-        try:
-            kind = self.session.deserialize(frames, content=False, copy=False)["header"]["msg_type"]
-        except Exception:
-            self.log.exception("a control message could not be read")
-            return
-        if not kind.startswith(CONTROL_PREFIX):
-            await super().process_control(msg)
-            return
-        message = self.session.deserialize(frames, copy=False)
-        header = message["header"]
-        self.clients.heard(header, now())
-        send = partial(self._send_control, f"{kind}_reply", idents, message)
-        self.control.answer(kind, message["content"], server=self.clients.is_server(header), send=send)
-
-    def _send_control(self, kind: str, idents: Any, parent: dict[str, Any], content: dict[str, Any]) -> None:
-        self.session.send(self.control_stream, kind, content, parent, ident=idents)
 
     # -- cells ----------------------------------------------------------------------
 
@@ -178,7 +100,7 @@ class GatedKernel(RunningKernel):
         try:
             asked = Asked.of(parent, server=server)
         except (KeyError, TypeError, ValueError) as error:
-            self._reply(stream, ident, parent, _refused("BadRequest", f"{type(error).__name__}: {error}"), {})
+            self._reply(stream, ident, parent, refused("BadRequest", f"{type(error).__name__}: {error}"), {})
             return
         with self.lock:
             admission = self.gate.admit(self._request(asked, parent), count=self.shell.execution_count, at=now())
@@ -190,9 +112,12 @@ class GatedKernel(RunningKernel):
             return
         metadata: dict[str, Any] = {} if server else self.init_metadata(parent)
         if admission is None:
-            content = await self.do_execute(asked.code, asked.silent, asked.store_history, asked.expressions)
+            content = await self.do_execute(asked.code, asked.silent, asked.store_history)
         else:
-            content, reply = await self._recorded(admission, asked, parent)
+            try:
+                content, reply = await self._recorded(admission, asked, parent)
+            except Exception as error:  # a fault of ours: it must not keep later cells from running
+                content, reply = self._failed(admission, error)
             if asked.submission is not None:
                 metadata[METADATA_KEY] = reply.to_wire()
         if not server:
@@ -277,6 +202,26 @@ class GatedKernel(RunningKernel):
             sequence=self.capture.sequence,
         )
 
+    def _failed(self, execution: Execution, error: Exception) -> tuple[dict[str, Any], Reply]:
+        """The kernel itself has failed around this cell: say so, and be ready for the next one."""
+        self.log.error("execution %d could not be recorded", execution.serial, exc_info=error)
+        self.interrupts.disarm()
+        with self.lock:
+            if self.gate.running is not None:
+                self.gate.end(execution.serial, count=self.shell.execution_count)
+        evalue = f"the kernel failed around this cell: {type(error).__name__}: {message_of(error)}"
+        reply = Reply(
+            serial=execution.serial,
+            number=execution.number,
+            state=State.ERROR,
+            started_at=execution.started_at,
+            completed_at=now(),
+            ename="KernelFault",
+            evalue=evalue,
+            sequence=self.capture.sequence,
+        )
+        return refused("KernelFault", evalue), reply
+
     def _reply(
         self, stream: Any, ident: Any, parent: dict[str, Any], content: dict[str, Any], metadata: dict[str, Any]
     ) -> None:
@@ -285,24 +230,13 @@ class GatedKernel(RunningKernel):
         if stream.socket.get(zmq.EVENTS) & zmq.POLLIN:  # asking took the news away from the loop
             stream.flush(zmq.POLLIN)
 
-    def _publish_status(self, status: str, channel: str, parent: dict[str, Any] | None = None) -> None:
-        """As ipykernel's, if there is anybody to hear it."""
-        if self.iopub_thread.wants(self._topic("status")):
-            super()._publish_status(status, channel, parent)
-
-    def _publish_status_and_flush(self, status: str, channel: str, stream: Any, parent: Any = None) -> None:
-        """As ipykernel's; the reply to a cell has been sent already."""
-        self._publish_status(status, channel, parent)
-        if stream is not None and stream.sending():
-            stream.flush(zmq.POLLOUT)
-
-    def _publish_execute_input(self, code: str, parent: dict[str, Any], execution_count: int) -> None:
-        if self.iopub_thread.wants(self._topic("execute_input")):
-            super()._publish_execute_input(code, parent, execution_count)
-
     def next_number(self) -> int:
         """The number that the next counted cell gets."""
         return max(self.shell.execution_count, self.gate.highest + 1)
+
+    def _runs_for_session(self) -> bool:
+        running = self.gate.running
+        return running is not None and running.origin.kind is OriginKind.SESSION
 
     # -- startup files -----------------------------------------------------------------
 
@@ -330,57 +264,6 @@ class GatedKernel(RunningKernel):
         with self.lock:
             serial = self.gate.last_serial
         self.notices.give(serial or None, text, label=startup.LABEL)
-
-    # -- other requests of clients --------------------------------------------------------
-
-    async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """A client's own interrupt reaches whatever runs; the record says who it was."""
-        with self.lock:
-            running = self.gate.running
-        if running is not None and self.interrupts.interrupt(running.serial) is not None:
-            header = parent["header"]
-            if not self.clients.is_server(header):
-                self.notices.give(running.serial, f"interrupted by {self.clients.origin(header).label}")
-        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
-
-    async def shutdown_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Only the server ends this process."""
-        content: dict[str, Any] = {"status": "ok"}
-        server = self.clients.is_server(parent["header"])
-        if not server:
-            content = _refused("ShutdownRefused", REFUSED_SHUTDOWN)
-        content["restart"] = bool(parent["content"].get("restart", False))
-        self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
-        if server:
-            self.stop()
-
-    async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:
-        """There is no debugger here; a client that asks anyway is told so."""
-        return {
-            "type": "response",
-            "request_seq": msg.get("seq", 0),
-            "success": False,
-            "command": msg.get("command", ""),
-            "message": "this kernel has no debugger",
-        }
-
-    def _input_request(self, prompt: Any, ident: Any, parent: Any, password: bool = False) -> str:
-        running = self.gate.running
-        tell = partial(
-            self.capture.event,
-            InputAwaited,
-            serial=running.serial if running else 0,
-            number=running.number if running else None,
-        )
-        tell(waiting=True)
-        try:
-            return super()._input_request(prompt, ident, parent, password)
-        finally:
-            tell(waiting=False)
-
-
-def _refused(ename: str, evalue: str) -> dict[str, Any]:
-    return {"status": "error", "ename": ename, "evalue": evalue, "traceback": []}
 
 
 def _epoch(date: Any) -> float:

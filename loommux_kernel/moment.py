@@ -30,6 +30,9 @@ class Moment(Enum):
 
     #: The user's code, or code that it called: raise.
     INSIDE = auto()
+    #: Code that IPython calls around the cell and whose failures it shrugs off: raise, and again
+    #: before the next statement.
+    HOOK = auto()
     #: IPython's own work before, between or after the user's statements: put off.
     MACHINERY = auto()
     #: At the last call of the user's last statement, which may have returned: put off,
@@ -65,8 +68,8 @@ def moment_of(frame: FrameType | None, namespace: dict[str, Any], *, awaiting: b
         return Moment.MACHINERY
     if user is not None:
         over = (user is frame or displaying_nothing) and _nothing_left(user)
-        return Moment.FINISHING if over else Moment.INSIDE
-    return Moment.INSIDE if hooked else Moment.MACHINERY
+        return Moment.FINISHING if over else Moment.HOOK if hooked else Moment.INSIDE
+    return Moment.HOOK if hooked else Moment.MACHINERY
 
 
 def _nothing_left(user: FrameType) -> bool:

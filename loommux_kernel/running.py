@@ -62,9 +62,6 @@ class RunningKernel(ServerStdin, IPythonKernel):
     def pre_handler_hook(self) -> None:
         """ipykernel installs a SIGINT handler around each request; ours stays."""
 
-    def post_handler_hook(self) -> None:
-        """See `pre_handler_hook`."""
-
     async def do_execute(
         self,
         code: str,

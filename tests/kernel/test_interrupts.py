@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kernel_process import Client, KernelProcess
@@ -149,6 +150,52 @@ def test_a_traceback_of_an_interrupt_ends_in_the_users_code(server: Client) -> N
     assert "line 2" in reply.body
     assert "_strike" not in reply.body
     assert reply.body.rstrip().endswith("KeyboardInterrupt:")
+
+
+@pytest.mark.parametrize("event", ["pre_run_cell", "post_run_cell"])
+def test_a_hook_around_a_cell_is_interrupted_and_what_follows_it_does_not_run(server: Client, event: str) -> None:
+    code = (
+        "import time\n"
+        "def slow(*_):\n"
+        f"    get_ipython().events.unregister('{event}', slow)\n"
+        "    time.sleep(60)\n"
+        f"get_ipython().events.register('{event}', slow)"
+    )
+    before = event == "pre_run_cell"
+    if before:
+        assert server.run(code).state is State.COMPLETED
+    reply, _ = interrupted(server, "reached = True" if before else f"reached = False\n{code}")
+    assert reply.state is (State.INTERRUPTED if before else State.COMPLETED)
+    assert server.run("assert not globals().get('reached')").state is State.COMPLETED
+
+
+def test_a_completion_that_hangs_is_interrupted_by_its_client(server: Client, kernel: KernelProcess) -> None:
+    foreign = kernel.foreign()
+    code = (
+        "import pathlib\n"
+        "class Endless:\n"
+        "    def __dir__(self):\n"
+        "        pathlib.Path('hangs').touch()\n"
+        "        while True: pass\n"
+        "endless = Endless()"
+    )
+    server.run(code)
+    request = foreign.send(foreign.shell, "complete_request", {"code": "endless.", "cursor_pos": 8})
+    until(lambda: (kernel.workspace / "hangs").exists())
+    while not any(m["content"].get("execution_state") == "idle" for m in published_for(foreign, request)):
+        foreign.answer(foreign.control, foreign.send(foreign.control, "interrupt_request", {}))
+        time.sleep(0.1)
+    assert server.run("'fine'").state is State.COMPLETED
+
+
+def published_for(client: Client, request: dict[str, Any]) -> list[dict[str, Any]]:
+    client.take_published()
+    return [m for m in client.published if m["parent_header"].get("msg_id") == request["header"]["msg_id"]]
+
+
+def test_a_cell_that_stops_the_loop_does_not_end_the_kernel(server: Client) -> None:
+    server.run("import asyncio; asyncio.get_running_loop().stop()")
+    assert server.run("'still here'").state is State.COMPLETED
 
 
 def test_an_idle_kernel_and_the_next_cell_are_left_alone(server: Client) -> None:

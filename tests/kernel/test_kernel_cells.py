@@ -197,3 +197,14 @@ def test_a_replaced_or_closed_stdout_harms_no_later_cell(server: Client) -> None
     server.run("import sys; sys.stdout.close()")
     reply = server.run("print('still here')")
     assert reply.body == "still here\n"
+
+
+def test_a_fault_of_the_kernel_itself_is_told_and_later_cells_run(launch: Launch) -> None:
+    kernel = launch()
+    server = kernel.server()
+    code = "kernel = get_ipython().kernel\ndef broken(*_):\n    del kernel._finish\n    raise OSError('out of order')\n"
+    reply = server.run(f"{code}kernel._finish = broken")
+    assert (reply.state, reply.ename) == (State.ERROR, "KernelFault")
+    assert "out of order" in (reply.evalue or "")
+    assert "out of order" in kernel.log()
+    assert server.run("'next'").state is State.COMPLETED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kernel_process import Client
+from kernel_process import Client, KernelProcess
 
 from loommux_kernel.protocol import State
 
@@ -68,3 +68,13 @@ def test_asking_for_help_shows_it(server: Client) -> None:
 
 def test_a_header_with_nothing_under_it_runs_nothing(server: Client) -> None:
     assert server.run("%%loommux --wait 3").state is State.COMPLETED
+
+
+def test_a_session_that_attaches_has_its_header_taken_out_and_a_client_is_refused(
+    server: Client, kernel: KernelProcess
+) -> None:
+    source = "%%loommux --attach test --create\n'here'"
+    assert server.run(source).state is State.COMPLETED
+    refused = kernel.foreign().run_foreign(source)
+    assert (refused["ename"], refused["status"]) == ("UsageError", "error")
+    assert "only an MCP session" in refused["evalue"]
