@@ -232,11 +232,11 @@ class Door:
             self._stream_closed(caller.id, key)
 
     def _stream_opened(self, caller: str, key: str) -> None:
-        self._sessions.presence(caller).streams += 1
+        self._sessions.stream_opened(caller)
         self._leasing.stream_opened(key)
 
     def _stream_closed(self, caller: str, key: str) -> None:
-        self._sessions.presence(caller).streams -= 1
+        self._sessions.stream_closed(caller)
         self._leasing.stream_closed(key)
 
     # -- the end of sessions ---------------------------------------------------------------

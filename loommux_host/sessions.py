@@ -175,6 +175,15 @@ class Sessions:
     def presence(self, caller: str) -> Presence:
         return self._present.setdefault(caller, Presence(last_call=self._clock() - PRESENCE))
 
+    def stream_opened(self, caller: str) -> None:
+        """The caller's standing stream began."""
+        self.presence(caller).streams += 1
+
+    def stream_closed(self, caller: str) -> None:
+        """It ended; its session may have ended before."""
+        if (there := self._present.get(caller)) is not None:
+            there.streams -= 1
+
     def present(self, caller: str) -> bool:
         """A call or stream is open, or a call came within the last minute."""
         there = self._present.get(caller)
