@@ -66,7 +66,7 @@ async def test_a_long_cell_is_watched_read_searched_and_interrupted(start: Start
         assert "M 2 | row 1" in await agent.text("search_output", query=r"row 1$")
         assert "interrupted" in await agent.text("interrupt", execution=1)
         assert "Interrupted." in await agent.text("wait")
-        assert "row" in await agent.text("read_output", line_range="-1:")
+        assert "row" in await agent.text("read_output", stream="stdout", line_range="-1:")
 
 
 @pytest.mark.parametrize("mode", ERAS)
