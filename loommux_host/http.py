@@ -56,7 +56,7 @@ class HttpApp:
         registry = parts.binder.registry
         fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, Gauges())
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
-        api = Api(service, fleet, History(News(registry, parts.feed)), parts.feed, limits)
+        self._api = api = Api(service, fleet, History(News(registry, parts.feed)), parts.feed, limits)
 
         def identify(context: Context) -> Caller:
             caller = caller_of(context)

@@ -157,7 +157,7 @@ async def test_sessions_that_come_and_go_leave_nothing_behind(server: HttpServer
     await come_and_go()
     await until(lambda: len(server.registry) == 0)
     before = len(asyncio.all_tasks())
-    for _ in range(10):
+    for _ in range(4):
         await asyncio.gather(*(come_and_go() for _ in range(5)))
     await until(lambda: len(server.registry) == 0 and len(asyncio.all_tasks()) <= before + 2)
     assert not server.leasing._claims
