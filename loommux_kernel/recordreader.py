@@ -76,7 +76,7 @@ class RecordReader(Connected):
         if not path.exists():
             raise FileNotFoundError(path)
         uri = path.absolute().as_uri() + "?mode=ro"
-        super().__init__(sqlite3.connect(uri, PATIENCE, isolation_level=None, check_same_thread=False, uri=True))
+        super().__init__(_connected(uri))
         self._lock = threading.RLock()
         if not self.query("SELECT 1 FROM sqlite_schema WHERE name = 'drain'"):
             self.close()
@@ -244,11 +244,12 @@ class RecordReader(Connected):
 
     def _stored(self, serial: int, code: int, first: int, last: int, whole: bool) -> Iterator[_Piece]:
         """The next few pieces of what is stored of the lines from `first` to `last`."""
+        where = "serial = ? AND stream = ? AND first <= ?"
+        begin_of_first = f"ifnull((SELECT max(first) FROM chunks WHERE {where}), ?)"
         chunks = self.query(
-            "SELECT first, lines, long, text FROM chunks WHERE serial = ?1 AND stream = ?2 AND first <= ?4 AND first >="
-            " ifnull((SELECT max(first) FROM chunks WHERE serial = ?1 AND stream = ?2 AND first <= ?3), ?3)"
+            f"SELECT first, lines, long, text FROM chunks WHERE {where} AND first >= {begin_of_first}"
             f" ORDER BY first LIMIT {STEP}",
-            serial, code, first, last,
+            serial, code, last, serial, code, first, first,
         )  # fmt: skip
         for begin, count, long, text in chunks:
             end = begin + count - 1
@@ -314,6 +315,10 @@ class RecordReader(Connected):
         """Rows of the tables; raises sqlite3.Error."""
         with self._lock:
             return self.connection.execute(statement, values).fetchall()
+
+
+def _connected(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True)
 
 
 def _cut(text: str, before: int, after: int) -> str:

@@ -161,7 +161,7 @@ class Store(Connected):
     def create(cls, path: Path) -> Store:
         """Open the store at `path`, made private (0600) when it is not there; raises sqlite3.Error, OSError."""
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        store = cls(sqlite3.connect(path, WRITER_PATIENCE, isolation_level=None, check_same_thread=False))
+        store = cls(sqlite3.connect(path, timeout=WRITER_PATIENCE, isolation_level=None, check_same_thread=False))
         try:
             for setting in _SETTINGS:
                 store.connection.execute(f"PRAGMA {setting}").fetchall()
