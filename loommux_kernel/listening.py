@@ -22,8 +22,6 @@ from loommux_kernel.notices import Notices
 from loommux_kernel.protocol import CONTROL_PREFIX, InputAwaited, now
 from loommux_kernel.running import RunningKernel
 
-#: What is interrupted while no execution runs: completions, callbacks of widgets.
-BETWEEN_CELLS = 0
 REFUSED_SHUTDOWN = (
     "this kernel belongs to a loommux server and is not ended by its clients. "
     "Close the client; to replace the process, use restart."
@@ -47,6 +45,8 @@ class ListeningKernel(RunningKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        #: What is interrupted while no execution runs (completions, callbacks of widgets): -1, -2, …
+        self._between = 0
         self._skipping: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -90,7 +90,8 @@ class ListeningKernel(RunningKernel):
         if header["msg_type"] != "execute_request":
             if self.gate.running is None:  # else a message for a widget of the running cell
                 with self.lock:
-                    self.interrupts.arm(BETWEEN_CELLS)
+                    self._between -= 1
+                    self.interrupts.arm(self._between)
         elif header["session"] in self._skipping:
             self._send_abort_reply(stream, msg, idents)
             return False
@@ -98,7 +99,7 @@ class ListeningKernel(RunningKernel):
 
     def post_handler_hook(self) -> None:
         """Completions, inspections and callbacks of widgets can be interrupted, until they are done."""
-        if self.interrupts.aim.armed == BETWEEN_CELLS:
+        if self.interrupts.aim.armed == self._between:
             self.interrupts.disarm()
 
     def _abort_queued(self, session: str) -> None:
@@ -154,7 +155,7 @@ class ListeningKernel(RunningKernel):
         """A client's own interrupt reaches whatever runs; the record says who it was."""
         with self.lock:
             running = self.gate.running
-        pursuit = self.interrupts.interrupt(running.serial if running is not None else BETWEEN_CELLS)
+        pursuit = self.interrupts.interrupt(running.serial if running is not None else self._between)
         header = parent["header"]
         if running is not None and pursuit is not None and not self.clients.is_server(header):
             self.notices.give(running.serial, f"interrupted by {self.clients.origin(header).label}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,10 +37,12 @@ def shared_kernel() -> Iterator[KernelProcess]:
 
 
 @pytest.fixture
-def kernel(shared_kernel: KernelProcess) -> KernelProcess:
-    """The module's kernel, alive."""
+def kernel(shared_kernel: KernelProcess) -> Iterator[KernelProcess]:
+    """The module's kernel, alive; what it logs is shown with a test that fails."""
     assert shared_kernel.process.poll() is None, shared_kernel.log()
-    return shared_kernel
+    logged = len(shared_kernel.log())
+    yield shared_kernel
+    sys.stderr.write(shared_kernel.log()[logged:])
 
 
 @pytest.fixture
