@@ -31,6 +31,7 @@ from traitlets import Any as AnyTrait
 
 from loommux_kernel import contexts
 from loommux_kernel.contexts import current_execution
+from loommux_kernel.ends import safe_text
 from loommux_kernel.gate import Execution
 from loommux_kernel.messages import RECORDED, Messages
 from loommux_kernel.ordered import PENDING_BYTES
@@ -110,7 +111,7 @@ class TappedIOPubThread(IOPubThread):
         return self.wants(_STREAM_TOPICS[stream])
 
     def stream(self, parent: dict[str, Any], stream: Stream, text: str) -> None:
-        text = text.encode("utf-8", "backslashreplace").decode()
+        text = safe_text(text)
         message = self.session.msg("stream", {"name": str(stream), "text": text}, parent=parent)  # type: ignore[attr-defined]
         self.frames(self.session.serialize(message, ident=_STREAM_TOPICS[stream]))  # type: ignore[attr-defined]
 

@@ -21,10 +21,8 @@ from loommux_kernel.protocol import Stream
 
 #: Bytes that may wait before writing threads are held back.
 PENDING_BYTES = 8 << 20
-#: A run of text is closed at this size, so that a drain can stop after it.
-RUN_BYTES = 1 << 20
-#: What one written string costs beside its characters (an object, a list slot).
-WRITE_COST = 56
+#: What one written string costs beside its characters (an object, a slot in the queue).
+WRITE_COST = 64
 #: Seconds without any progress after which nobody is held back any more.
 STALL_SECONDS = 5.0
 #: Text that is kept while the store stalls; older text is given up for newer.
@@ -32,16 +30,14 @@ STALLED_BYTES = 4 * PENDING_BYTES
 _WAIT_SECONDS = 0.05
 
 
-class Run:
-    """Adjacent text of one stream of one execution, as it was written."""
+class Channel:
+    """One stream of one execution: whose the texts are that follow it in the queue."""
 
-    __slots__ = ("serial", "size", "stream", "texts")
+    __slots__ = ("serial", "stream")
 
     def __init__(self, serial: int, stream: Stream) -> None:
         self.serial = serial
         self.stream = stream
-        self.texts: list[str] = []
-        self.size = 0
 
 
 class Step:
@@ -58,14 +54,32 @@ class Step:
         self.held = held
 
 
+class Said:
+    """What one execution said in a row, as it is taken out: all of it in order, and each stream's own."""
+
+    __slots__ = ("combined", "own", "serial")
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        self.combined: list[str] = []
+        self.own: dict[Stream, list[str]] = {}
+
+
 class OrderedQueue:
-    """What was said and is not recorded yet, in order. Any thread puts, one thread takes."""
+    """What was said and is not recorded yet, in order. Any thread puts, one thread takes.
+
+    A text is put as it is, behind its channel when that is another than the last
+    text's: a million writes make no objects that the garbage collector has to look at.
+    """
 
     def __init__(self) -> None:
         #: Reentrant: a signal handler or a finaliser may print in the middle of a write.
         self.lock = threading.RLock()
-        self.items: deque[Run | Step] = deque()
-        self.tail: Run | None = None
+        self.items: deque[str | Channel | Step] = deque()
+        #: The channel of the last text that was put, None when something else came since.
+        self.channel: Channel | None = None
+        #: The channel of the last text that was taken.
+        self._taking: Channel | None = None
         self.pending = 0
         #: Counts drains; a stalled store shows in it.
         self.drains = 0
@@ -81,21 +95,14 @@ class OrderedQueue:
         self.drainer: int | None = None
         self._room = threading.Event()
 
-    def new_run(self, serial: int, stream: Stream) -> Run:
-        """A run at the end of the queue that texts can be added to. Called under the lock."""
-        run = self.tail = Run(serial, stream)
-        self.items.append(run)
-        return run
-
-    def text(self, serial: int, stream: Stream, text: str) -> None:
+    def text(self, channel: Channel, text: str) -> None:
         """Put text. `streams` has this inlined: it is the path of every print."""
+        cost = len(text) + WRITE_COST
         with self.lock:
-            run = self.tail
-            if run is None or run.serial != serial or run.stream is not stream or run.size > RUN_BYTES:
-                run = self.new_run(serial, stream)
-            cost = len(text) + WRITE_COST
-            run.texts.append(text)
-            run.size += cost
+            if self.channel is not channel:
+                self.items.append(channel)
+                self.channel = channel
+            self.items.append(text)
             self.pending += cost
         if self.asleep:
             self.rouse()
@@ -105,22 +112,43 @@ class OrderedQueue:
     def put(self, act: Callable[[Any], None], *, size: int = 0, held: int = 0) -> None:
         """Put a step. Nobody is roused: the caller says how urgent it is."""
         with self.lock:
-            self.tail = None
+            self.channel = None
             self.items.append(Step(act, size, held))
             self.pending += held
 
-    def take(self, budget: int) -> list[Run | Step]:
-        """The oldest items, up to about `budget` bytes; at least one when there are any."""
-        taken: list[Run | Step] = []
-        size = 0
+    def take(self, budget: int) -> tuple[list[Said | Step], int, int]:
+        """The oldest items, up to about `budget` bytes; what they hold of the memory, and what they weigh.
+
+        At least one when there are any. Text is sorted by execution and stream; its
+        order within an execution is kept, and so is the place of every step.
+        """
+        taken: list[Said | Step] = []
+        said: dict[int, Said] = {}
+        combined: list[str] = []
+        own: list[str] = []
+        held = weight = 0
         with self.lock:
-            while self.items and size < budget:
+            if self.items and type(self.items[0]) is str:
+                assert self._taking is not None
+                combined, own = _lists(self._taking, said, taken)
+            while self.items and weight < budget:
                 item = self.items.popleft()
-                size += item.size
-                taken.append(item)
-            if not self.items:
-                self.tail = None
-        return taken
+                if type(item) is str:
+                    combined.append(item)
+                    own.append(item)
+                    cost = len(item) + WRITE_COST
+                    held += cost
+                    weight += cost
+                elif type(item) is Channel:
+                    combined, own = _lists(item, said, taken)
+                    self._taking = item
+                else:
+                    assert isinstance(item, Step)
+                    taken.append(item)
+                    held += item.held
+                    weight += item.size
+                    said = {}
+        return taken, held, weight
 
     def done(self, size: int) -> None:
         """`size` bytes of what was taken are recorded."""
@@ -153,24 +181,35 @@ class OrderedQueue:
     def _give_up_oldest(self) -> None:
         """Drop the oldest text (never a step) until half of what may wait is left."""
         with self.lock:
-            kept: deque[Run | Step] = deque()
+            kept: deque[str | Channel | Step] = deque()
             while self.items and self.pending > STALLED_BYTES // 2:
                 item = self.items.popleft()
-                if isinstance(item, Run):
-                    self.pending -= item.size
-                    self.given_up += item.size
+                if isinstance(item, str):
+                    self.pending -= len(item) + WRITE_COST
+                    self.given_up += len(item)
                 else:
                     kept.append(item)
             self.items.extendleft(reversed(kept))
-            self.tail = None
 
     def clear(self) -> None:
         """Forget everything; for a forked child, whose parent keeps it."""
         self.lock = threading.RLock()
         self.items.clear()
-        self.tail = None
+        self.channel = None
         self.pending = 0
 
 
 def _nothing() -> None:
     """Nobody drains yet."""
+
+
+def _lists(channel: Channel, said: dict[int, Said], taken: list[Said | Step]) -> tuple[list[str], list[str]]:
+    """Where text of that channel goes: the lists of its execution and of its stream."""
+    one = said.get(channel.serial)
+    if one is None:
+        one = said[channel.serial] = Said(channel.serial)
+        taken.append(one)
+    own = one.own.get(channel.stream)
+    if own is None:
+        own = one.own[channel.stream] = []
+    return one.combined, own

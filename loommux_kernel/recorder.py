@@ -17,12 +17,12 @@ import os
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from loommux_kernel.ordered import RUN_BYTES, OrderedQueue, Run
+from loommux_kernel.ordered import OrderedQueue, Said
 from loommux_kernel.protocol import (
     OUTPUT_EVENT_INTERVAL,
     Event,
@@ -145,7 +145,7 @@ class Recorder:
             self._timer = None
         self._hurried = False
         drained = self.drain()
-        if self._queue.items:
+        if drained >= DRAIN_BYTES and self._queue.items:
             self._arm(0.0)
         elif drained:
             self._arm(INTERVAL if drained < MUCH else LONG_INTERVAL)
@@ -160,40 +160,44 @@ class Recorder:
 
     def drain(self) -> int:
         """One transaction's worth; about how many bytes, 0 when there was nothing."""
-        items = self._queue.take(DRAIN_BYTES)
+        items, held, weight = self._queue.take(DRAIN_BYTES)
         if not items:
             return 0
-        held = 0
         for item in items:
-            try:
-                if isinstance(item, Run):
-                    held += item.size
-                    self._run(item)
-                else:
-                    held += item.held
-                    item.act(self)
-            except Exception:
-                self._log(f"while recording output:\n{traceback.format_exc()}")
+            if isinstance(item, Said):
+                self._guarded(self._say, item)
+            else:
+                self._guarded(item.act, self)
         self._flush_texts()
         self._tell_arrived()
         self._commit()
         self._queue.done(held)
         self._leave()
-        return held + 1
+        return weight + 1
 
-    def _run(self, run: Run) -> None:
-        if run.size <= 2 * RUN_BYTES:
-            self.text(run.serial, run.stream, "".join(run.texts))
+    def _guarded(self, act: Callable[[Any], Any], argument: Any) -> None:
+        """One failure, whatever it is, does not take the rest of the drain with it."""
+        try:
+            act(argument)
+        except Exception:
+            self._log(f"while recording output:\n{traceback.format_exc()}")
+
+    def _say(self, said: Said) -> None:
+        """Record and publish what an execution said; what belongs to none is logged."""
+        serial, combined = said.serial, "".join(said.combined)
+        if not combined:
             return
-        since = 0
-        for piece in _pieces(run.texts):
-            self.text(run.serial, run.stream, piece)
-            since += len(piece)
-            if since >= DRAIN_BYTES:
-                since = 0
-                self._flush_texts()
-                self._commit()
-                self._leave()
+        own = {stream: "".join(texts) for stream, texts in said.own.items() if texts} if len(said.own) > 1 else None
+        if own is None:
+            own = dict.fromkeys(said.own, combined)
+        if not serial:
+            self._log(combined)
+        elif self.writer is not None:
+            self.writer.said(serial, combined, own)
+            self._arrived.add(serial)
+        for stream, text in own.items():
+            if self._publisher.wants_stream(stream):
+                self._texts.setdefault((serial, stream), []).append(text)
 
     def _commit(self) -> None:
         if self.writer is not None:
@@ -227,16 +231,11 @@ class Recorder:
         return Known(ended=True)
 
     def text(self, serial: int, stream: Stream, text: str) -> None:
-        """Record and publish text of an execution, or log what belongs to none."""
-        if not text:
-            return
-        if serial and self.writer is not None:
-            self.writer.text(serial, stream, text)
-            self._arrived.add(serial)
-        else:
-            self._log(text)
-        if self._publisher.wants_stream(stream):
-            self._texts.setdefault((serial, stream), []).append(text)
+        """Record and publish text of an execution."""
+        if text:
+            said = Said(serial)
+            said.combined = said.own[stream] = [text]
+            self._say(said)
 
     def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None:
         """Record text from a descriptor file, and how far the file is taken in."""
@@ -327,27 +326,10 @@ class Recorder:
             return
         texts, self._texts = self._texts, {}
         for (serial, stream), parts in texts.items():
+            if not self._publisher.wants_stream(stream):
+                continue
             parent, text = self.known(serial).parent, "".join(parts)
             self._outgoing.append(lambda p=parent, s=stream, t=text: self._publisher.stream(p, s, t))
-
-
-def _pieces(texts: list[str]) -> Iterator[str]:
-    """The texts in pieces of about `RUN_BYTES` characters, joined or cut."""
-    joined: list[str] = []
-    size = 0
-    for text in texts:
-        if len(text) > RUN_BYTES:
-            yield "".join(joined)
-            joined, size = [], 0
-            for at in range(0, len(text), RUN_BYTES):
-                yield text[at : at + RUN_BYTES]
-            continue
-        joined.append(text)
-        size += len(text)
-        if size > RUN_BYTES:
-            yield "".join(joined)
-            joined, size = [], 0
-    yield "".join(joined)
 
 
 def writer_to(fd: int | None) -> Callable[[str], None]:

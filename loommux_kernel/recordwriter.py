@@ -108,6 +108,25 @@ class RecordWriter(Forgetful):
             if self._queued >= GATHERED:
                 self._feed()
 
+    def said(self, serial: int, combined: str, own: dict[Stream, str]) -> None:
+        """Text of several streams: all in order, and each stream's own. Cheaper than `text` for many short ones.
+
+        Long text is cut on its way if one stream has said all of it.
+        """
+        if not self._ours:
+            return
+        self._feed()
+        transcript = self._touched(serial).receive()
+        if len(own) > 1 or len(combined) <= GATHERED:
+            transcript.say(combined, own)
+            return
+        (stream,) = own
+        for at in range(0, len(combined), GATHERED):
+            piece = combined[at : at + GATHERED]
+            transcript.say(piece, {stream: piece})
+            if transcript.unsaved() >= TRANSACTION:
+                self._write_amid()
+
     def traceback(self, serial: int, text: str, shown: str | None = None) -> None:
         """A traceback; the combined stream gets `shown` when that is given: it is shortened there."""
         if self._ours:

@@ -20,7 +20,7 @@ from typing import Any
 
 from loommux_kernel.contexts import current_execution
 from loommux_kernel.descriptors import Descriptors
-from loommux_kernel.ordered import PENDING_BYTES, RUN_BYTES, WRITE_COST, OrderedQueue
+from loommux_kernel.ordered import PENDING_BYTES, WRITE_COST, Channel, OrderedQueue
 from loommux_kernel.protocol import Stream
 
 #: Seconds between two flushes that wait until the text is recorded. A flush after a
@@ -50,6 +50,8 @@ class OrderedStream(io.TextIOBase):
         super().__init__()
         self.name = str(stream)
         self._stream = stream
+        #: The channel of the last write.
+        self._channel = Channel(0, stream)
         self._fd = fd
         self._queue = queue
         self._descriptors = descriptors
@@ -72,16 +74,18 @@ class OrderedStream(io.TextIOBase):
         serial = current_execution.get(None)
         if serial is None:
             serial = queue.latest
+        channel = self._channel
+        if channel.serial != serial:
+            channel = self._channel = Channel(serial, self._stream)
         cost = len(text) + WRITE_COST
         with queue.lock:
             out, err = self._descriptors.current
             if _lseek(out.fd, 0, _END) != out.marked or _lseek(err.fd, 0, _END) != err.marked:
                 self._descriptors.mark()
-            run = queue.tail
-            if run is None or run.serial != serial or run.stream is not self._stream or run.size > RUN_BYTES:
-                run = queue.new_run(serial, self._stream)
-            run.texts.append(text)
-            run.size += cost
+            if queue.channel is not channel:
+                queue.items.append(channel)
+                queue.channel = channel
+            queue.items.append(text)
             queue.pending += cost
         if queue.asleep:
             queue.rouse()

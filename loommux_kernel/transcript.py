@@ -59,16 +59,21 @@ class Transcript:
 
     def write(self, runs: list[tuple[Stream, str]]) -> None:
         """Text as it was written, in order."""
-        self._output()
         texts: dict[Stream, list[str]] = {}
         for stream, text in runs:
             texts.setdefault(stream, []).append(text)
-        for stream in texts:
+        combined = "".join([text for _, text in runs])
+        self.say(combined, {stream: "".join(own) for stream, own in texts.items()})
+
+    def say(self, combined: str, own: dict[Stream, str]) -> None:
+        """As `write`, sorted already: all of the text in order, and each stream's own."""
+        self._output()
+        for stream in own:
             self._use(stream)
-        self._combined().terminal.feed("".join([text for _, text in runs]))
-        for stream, own in texts.items():
+        self._combined().terminal.feed(combined)
+        for stream, text in own.items():
             if stream is not self.sole:
-                self._log(stream).terminal.feed("".join(own))
+                self._log(stream).terminal.feed(text)
 
     def traceback(self, text: str, shown: str | None = None) -> None:
         """A traceback; its colours are dropped. The combined stream gets `shown`, if it is shorter there."""

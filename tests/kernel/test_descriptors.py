@@ -16,7 +16,7 @@ from reading import execution, text
 
 from loommux_kernel import descriptors, libc
 from loommux_kernel.descriptors import BLOCK_BYTES, PUNCH_BYTES, Descriptors
-from loommux_kernel.ordered import OrderedQueue, Run
+from loommux_kernel.ordered import OrderedQueue, Step
 from loommux_kernel.protocol import State, Stream, now
 from loommux_kernel.records import finish
 
@@ -38,10 +38,11 @@ class Taken:
         self._after.append(step)
 
     def drain(self, queue: OrderedQueue) -> None:
-        for item in queue.take(1 << 40):
-            assert not isinstance(item, Run)
+        items, held, _ = queue.take(1 << 40)
+        for item in items:
+            assert isinstance(item, Step)
             item.act(self)
-            queue.done(item.held)
+        queue.done(held)
         after, self._after = self._after, []
         for step in after:
             step()
