@@ -23,8 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
 from loommux_kernel import libc
 from loommux_kernel.ordered import PENDING_BYTES, OrderedQueue
 from loommux_kernel.protocol import Stream
@@ -289,6 +287,8 @@ def _remove(file: DescriptorFile, recorder: Any) -> None:
 
 
 def _children() -> bool:
+    import psutil  # 30 ms of a start, and asked for only when a cell has started a process
+
     return bool(psutil.Process().children(recursive=True))
 
 
