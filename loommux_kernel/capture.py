@@ -256,4 +256,4 @@ def stream_for(session: TappedSession, _iopub: Any, name: str, **_options: Any) 
 def _weight(content: dict[str, Any]) -> int:
     """About how much memory an unpacked message holds."""
     data = content.get("data")
-    return sum(len(v) for v in data.values() if isinstance(v, str)) if isinstance(data, dict) else 0
+    return sum(len(v) for v in data.values() if isinstance(v, str | bytes)) if isinstance(data, dict) else 0

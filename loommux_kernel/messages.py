@@ -7,6 +7,7 @@ that comes as a message. Knows the record writer, not ipykernel. `capture` calls
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from typing import Any
 
 from loommux_kernel.protocol import Stream
@@ -51,7 +52,7 @@ class Messages:
             serial,
             kind=kind,
             number=content.get("execution_count"),
-            bundle=content.get("data") or {},
+            bundle=_bundle(content),
             metadata=content.get("metadata") or {},
             display_id=(content.get("transient") or {}).get("display_id"),
         )
@@ -64,7 +65,7 @@ class Messages:
         if display_id is None:
             self._display(recorder, serial, "display", content)
             return
-        recorder.writer.update_display(serial, display_id, content.get("data") or {}, content.get("metadata") or {})
+        recorder.writer.update_display(serial, display_id, _bundle(content), content.get("metadata") or {})
         recorder.known(serial).displays += _has_image(content)
         recorder.touch(serial)
 
@@ -113,6 +114,12 @@ class Messages:
         kind = str(output.get("output_type", ""))
         if kind in {"stream", "display_data", "execute_result", "error"}:
             self.record(recorder, serial, kind, output)
+
+
+def _bundle(content: dict[str, Any]) -> dict[str, Any]:
+    """A display's data as clients get it: what `_repr_png_` and its like give as bytes is base64 there."""
+    data = content.get("data") or {}
+    return {kind: b2a_base64(v, newline=False).decode() if isinstance(v, bytes) else v for kind, v in data.items()}
 
 
 def _has_image(content: dict[str, Any]) -> bool:

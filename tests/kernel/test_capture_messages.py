@@ -31,6 +31,15 @@ def test_images_are_counted_for_the_host(kernel: KernelProcess, server: Client) 
     assert len(displays(kernel, reply.serial)) == 2
 
 
+def test_bytes_in_a_bundle_are_recorded_in_base64(kernel: KernelProcess, server: Client) -> None:
+    reply = server.run(
+        "from IPython.display import display\nclass Drawn:\n    def _repr_png_(self):\n        return b'\\x89PNG'\n"
+        "handle = display(Drawn(), display_id=True)\nhandle.update(Drawn())\nDrawn()"
+    )
+    assert reply.displays == 3
+    assert [d.bundle["image/png"] for d in displays(kernel, reply.serial)] == ["iVBORw=="] * 2
+
+
 def test_a_display_updated_a_thousand_times_is_its_last_state(kernel: KernelProcess, server: Client) -> None:
     reply = server.run(
         "from IPython.display import display\nhandle = display('start', display_id=True)\n"
