@@ -86,7 +86,9 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._handle)
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # whatever started us
-        os.system = self._felt_after(os.system)
+        system = os.system
+        # in both modules, so that `multiprocessing` can still send it by its name
+        os.system = sys.modules[system.__module__].system = self._felt_after(system)  # pyright: ignore
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 

@@ -193,6 +193,13 @@ def published_for(client: Client, request: dict[str, Any]) -> list[dict[str, Any
     return [m for m in client.published if m["parent_header"].get("msg_id") == request["header"]["msg_id"]]
 
 
+def test_os_system_can_still_be_sent_to_other_processes(server: Client) -> None:
+    code = (
+        "import os, pickle; assert pickle.loads(pickle.dumps(os.system)) is os.system and os.system('exit 3') >> 8 == 3"
+    )
+    assert server.run(code).state is State.COMPLETED
+
+
 def test_a_cell_that_stops_the_loop_does_not_end_the_kernel(server: Client) -> None:
     server.run("import asyncio; asyncio.get_running_loop().stop()")
     assert server.run("'still here'").state is State.COMPLETED
