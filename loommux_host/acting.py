@@ -45,6 +45,7 @@ async def restart(caller: Caller, kernel: Kernel) -> RestartAnswer:
     return RestartAnswer(
         ended_execution=of_view(old, done.killed) if old and done.killed else None,
         ended_processes=old.death.ended_processes if old and old.death else 0,
+        left=old.death.left if old and old.death else (),
         attached_clients=list(done.clients),
         old_process=old.process.process if old else 0,
         old_pid=old.pid if old else None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from loommux_host.journal import DeathEntry, EndEntry, Journal, NoticeEntry
-from loommux_host.phrases import cell, clock, how_ended, memory, plural, sender
+from loommux_host.phrases import cell, clock, company, how_ended, memory, plural, sender
 from loommux_host.results import Notice
 from loommux_kernel.protocol import OriginKind
 
@@ -98,7 +98,7 @@ def death_text(entry: DeathEntry) -> str:
     death = entry.death
     lost = f" {cell(entry.lost)} was killed." if entry.lost is not None else ""
     return (
-        f"Process {death.process} {how_ended(death)} at {clock(death.at)}{memory(death)}.{lost}"
+        f"Process {death.process} {how_ended(death)} at {clock(death.at)}{memory(death)}.{lost}{company(death)}"
         f" Variables are gone; the next cell runs in a new process. Records: process={death.process}."
     )
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from loommux_host.life import Life
 from loommux_host.mirror import View
+from loommux_host.submission import Sent
 from loommux_host.waiting import Patience, follow
-from loommux_kernel.protocol import State
+from loommux_kernel.protocol import State, now
 
 #: How long an interrupt waits to see what it did; processes are killed after two seconds.
 SECONDS = 2.0
@@ -40,13 +41,17 @@ async def interrupt(life: Life, number: int | None) -> Interrupted:
     if number is not None and (view is None or not view.running):
         return Interrupted("not_running", view)
     pending = life.pending if view is None else None
-    aim = {"serial": view.serial if view else None, "submission": pending.submission.id if pending else None}
+    aim = {
+        "serial": view.serial if view else None,
+        "submission": pending.submission.id if pending else None,
+        "asked_at": now(),
+    }
     loop = asyncio.get_running_loop()
     began = loop.time()
     answer = await life.ask("interrupt", aim, deadline=SECONDS)
     if answer is not None and answer["result"] != "sent":
         return await _missed(life, str(answer["result"]), number, view)
-    target = view or await _target(life, answer)
+    target = view or await _target(life, answer, pending)
     if target is None:
         return Interrupted("unresponsive" if answer is None else "idle", None)
     seconds = SECONDS_WITH_PROCESSES if answer and answer.get("pending_children") else SECONDS
@@ -67,12 +72,13 @@ async def _missed(life: Life, result: str, number: int | None, view: View | None
     return Interrupted("not_running" if number is not None else result, view)
 
 
-async def _target(life: Life, answer: dict[str, Any] | None) -> View | None:
-    """What the kernel says it interrupted, though nobody had heard of its start."""
-    if answer is None or answer.get("serial") is None:
-        return None
-    await life.mend()
-    return life.mirror.by_serial(answer["serial"])
+async def _target(life: Life, answer: dict[str, Any] | None, pending: Sent | None) -> View | None:
+    """What was interrupted, or will be when the kernel comes to it, though nobody had heard of its start."""
+    if not (pending and pending.decided):
+        await life.mend()
+    if answer is not None and answer.get("serial") is not None:
+        return life.mirror.by_serial(answer["serial"])
+    return pending.view if pending else life.mirror.running
 
 
 async def _survivors(life: Life, answer: dict[str, Any] | None) -> tuple[tuple[int, str], ...]:

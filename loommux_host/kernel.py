@@ -24,6 +24,7 @@ from loommux_host.mirror import Change, Ended, Noticed, View
 from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted
 from loommux_host.process import Process, StartFailed
 from loommux_host.results import KernelFacts
+from loommux_host.submission import Sent
 from loommux_host.waiting import Patience, follow
 from loommux_kernel.protocol import Origin, OriginKind, now
 
@@ -40,9 +41,10 @@ ASIDE_SECONDS = 0.3
 RENAME_SECONDS = 30.0
 #: How long a call waits in any case to learn whether its cell was taken.
 TAKEN_SECONDS = 2.0
-#: How long `busy` waits to learn the number of a cell that is just being sent.
+#: How long others wait to learn the number of a cell that is just being sent.
 NAMING_SECONDS = 1.0
-
+#: After so long without news of it, the records are looked at; native code may keep the kernel from telling.
+LOOK_SECONDS = 0.1
 
 #: How much later than the event of a cell's end its reply may come, or the other way round.
 LAGGING = Patience(0.25, 0.25)
@@ -205,7 +207,7 @@ class Kernel:
         ended_by = await self.follow(life, over, patience)
         if not sent.decided:
             # Whoever waits for less still learns whether the cell was taken.
-            await self.follow(life, lambda: sent.decided, Patience(TAKEN_SECONDS, TAKEN_SECONDS))
+            await self.settle(life, sent, TAKEN_SECONDS)
         if ended_by is None and sent.view is not None:
             # The reply carries the body, the events its notices; whichever came first, the other is right behind.
             await self.follow(life, lambda: life.gone or sent.told(life.mirror.last_sequence), LAGGING)
@@ -226,8 +228,20 @@ class Kernel:
         pending = life.pending
         if pending is None:
             return Busy(life, life.mirror.running)
-        await self.follow(life, lambda: pending.decided, Patience(NAMING_SECONDS, NAMING_SECONDS))
+        await self.settle(life, pending)
         return Busy(life, pending.view or life.mirror.running, pending)
+
+    async def settle(self, life: Life, sent: Sent, seconds: float = NAMING_SECONDS) -> None:
+        """Wait until it is known whether the cell was taken: from the kernel, else from its records."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not sent.decided:
+            left = min(LOOK_SECONDS, end - loop.time())
+            await self.follow(life, lambda: sent.decided, Patience(left, left))
+            if not sent.decided:
+                await life.mend()
+            if loop.time() > end or self._answer_now:
+                return
 
     async def follow(self, life: Life, over: Callable[[], bool], patience: Patience) -> str | None:
         """Wait until `over`; else ``silence``, ``timeout`` or ``shutdown`` says what ended the waiting."""

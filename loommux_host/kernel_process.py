@@ -7,6 +7,7 @@ nothing of channels, cells or records. Made by `launch`; used by `life` and `ker
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -39,8 +40,8 @@ class Exit:
     """How a process ended. `signal` is a name (``SIGKILL``); `code` and `signal` are None when nobody saw it.
 
     `max_rss_bytes` is the most that the process or one of its children had; `ended_processes`
-    counts what was ended besides it, `left` are pids of another user's programs that we may
-    not end. `faults` are the Python stacks at a fatal signal; `log_tail` is the end of the log.
+    counts what was ended besides it, `left` are pids and commands of another user's programs
+    that we may not end. `faults` are the Python stacks at a fatal signal; `log_tail` is the end of the log.
     """
 
     at: float
@@ -48,7 +49,7 @@ class Exit:
     signal: str | None
     max_rss_bytes: int | None
     ended_processes: int
-    left: tuple[int, ...]
+    left: tuple[tuple[int, str], ...]
     faults: str | None
     log_tail: str
 
@@ -118,7 +119,7 @@ class KernelProcess:
             signal=name,
             max_rss_bytes=ending.max_rss_bytes,
             ended_processes=ending.ended,
-            left=ending.left,
+            left=await asyncio.to_thread(_named, ending.left) if ending.left else (),
             faults=faults if name in FATAL or os.name == "nt" else None,
             log_tail=tail,
         )
@@ -143,6 +144,18 @@ def _signal_name(code: int | None) -> str | None:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"  # a real-time one
+
+
+def _named(pids: tuple[int, ...]) -> tuple[tuple[int, str], ...]:
+    """Those that still live, with their commands."""
+    import psutil
+
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            found.append((pid, " ".join(process.cmdline()) or process.name()))
+    return tuple(found)
 
 
 def _descendants(pid: int, init_pid: int | None) -> list[ProcessInfo]:

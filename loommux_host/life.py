@@ -231,12 +231,15 @@ class Life:
 
     def _mended(self, records: list[ExecutionRecord], notices: list[NoticeRecord]) -> None:
         changes = self.mirror.mend(records)
-        if self.pending is not None:
-            submission = self.pending.submission
-            for record in records:
-                if (record.origin, record.submitted_at) == (submission.origin, submission.submitted_at):
-                    self._decide(self.pending, view=self.mirror.by_serial(record.serial))
-                    break
+        pending = self.pending
+        if pending is not None:
+            since = [record for record in records if record.serial > pending.submission.seen]
+            ours = (pending.submission.origin, pending.submission.submitted_at)
+            mine = next((record for record in since if (record.origin, record.submitted_at) == ours), None)
+            if mine is not None:
+                self._decide(pending, view=self.mirror.by_serial(mine.serial))
+            elif since and self.alive:  # the kernel refuses it, whenever it comes to it
+                self._decide(pending, overtaken=True)
         for notice in notices:
             self._notice_id = max(self._notice_id, notice.id)
             view = None if notice.serial is None else self.mirror.by_serial(notice.serial)
@@ -328,6 +331,7 @@ class Life:
             max_rss_bytes=exit_.max_rss_bytes,
             stacks=exit_.faults,
             ended_processes=exit_.ended_processes,
+            left=exit_.left,
         )
 
     async def _report_told(self) -> None:

@@ -77,7 +77,8 @@ class MemoryChannel:
         self.told: list[int] = []
         self.children: dict[str, list[int]] = {"pending_children": [], "left_children": []}
         self.on_quit: Callable[[], None] = lambda: None
-        self._turn = asyncio.Lock()
+        #: Held while a cell runs; a test that holds it is work on the kernel's loop that no cell gets past.
+        self.turn = asyncio.Lock()
         self._serial = self._number = self._sequence = 0
         self._running: tuple[int, int | None, str | None, asyncio.Task[Any]] | None = None
         self._withdrawn: set[str] = set()
@@ -132,7 +133,7 @@ class MemoryChannel:
 
     async def foreign(self, source: str, origin: Origin, *, counted: bool = True) -> None:
         """Another client's cell, run in its turn."""
-        async with self._turn:
+        async with self.turn:
             await self._run(source, origin, None, now(), counted)
 
     def printed(self, serial: int, number: int | None, text: str, stream: Stream = Stream.STDOUT) -> None:
@@ -154,7 +155,7 @@ class MemoryChannel:
         self._tell(NoticeGiven, at, serial=serial, number=number, label=label, text=text)
 
     async def _submitted(self, source: str, submission: Submission) -> Reply:
-        async with self._turn:
+        async with self.turn:
             if submission.id in self._withdrawn:
                 return Reply(refused="withdrawn")
             if submission.seen != self._serial:
@@ -212,7 +213,7 @@ class MemoryChannel:
             "clients": self.clients,
         }
 
-    def _interrupt(self, serial: int | None, submission: str | None) -> dict[str, Any]:
+    def _interrupt(self, serial: int | None, submission: str | None, asked_at: float) -> dict[str, Any]:
         running = self._running
         if running is None:
             return {"result": "idle"}
@@ -250,6 +251,7 @@ class MemoryExit:
     signal: str | None = None
     max_rss_bytes: int | None = None
     ended_processes: int = 0
+    left: tuple[tuple[int, str], ...] = ()
     faults: str | None = None
 
 

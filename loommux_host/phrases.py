@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 from loommux_kernel.protocol import Counts, Origin, OriginKind
 
@@ -98,6 +99,26 @@ def memory(death: Death) -> str:
     if death.signal != "SIGKILL" or not death.max_rss_bytes:
         return ""
     return f"; its memory had reached {size(death.max_rss_bytes)}"
+
+
+def company(death: Death) -> str:
+    """What became of the processes it had started, as sentences that follow one; empty when there were none."""
+    ended = ""
+    if death.ended_processes:
+        were = "process it had started was" if death.ended_processes == 1 else "processes it had started were"
+        ended = f" {death.ended_processes:,} {were} ended with it."
+    left = not_ended(death.left)
+    return f"{ended} {left}" if left else ended
+
+
+def not_ended(left: Sequence[tuple[int, str]]) -> str:
+    """``Not ended, because they run as another user: 99 (ping host).``"""
+    return f"Not ended, because they run as another user: {programs(left)}." if left else ""
+
+
+def programs(named: Sequence[tuple[int, str]]) -> str:
+    """Pids with their commands: ``99 (sleep 60), 100 (sh)``."""
+    return ", ".join(f"{pid} ({one_line(command, 80)})" for pid, command in named)
 
 
 def error(facts: ExecutionFacts, limit: int = 500) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
-from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader
+from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader, starting
 
 #: How many of the latest executions mend a mirror.
 MENDED = 64
@@ -42,9 +42,16 @@ def reading(path: Path) -> Iterator[RecordReader]:
 
 
 def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
-    """The latest executions, newest first, and the notices after `notice_id`; nothing without a store."""
+    """The latest executions, newest first, and the notices after `notice_id`; nothing without a store.
+
+    One that has begun and did not reach the store is among them.
+    """
+    begun = starting(path)
     try:
         with reading(path) as reader:
-            return reader.executions(limit=MENDED), reader.notices(after=notice_id)
+            records, notices = reader.executions(limit=MENDED), reader.notices(after=notice_id)
     except RecordsGone:
         return [], []
+    if begun is not None and all(record.serial < begun.serial for record in records):
+        records.insert(0, begun)
+    return records, notices

@@ -39,6 +39,8 @@ class Death:
     `cause` is ``restart``, ``shutdown``, ``recycle``, ``exit`` (`code` says which)
     or ``signal`` (`signal` is the name, ``SIGKILL``). `stacks` are faulthandler's
     for a fatal signal. `max_rss_bytes` is the highest of the process and its children.
+    `ended_processes` counts what it had started and was ended with it; `left` are pids and
+    commands of what could not be: programs that run as another user.
     """
 
     process: int
@@ -50,6 +52,7 @@ class Death:
     max_rss_bytes: int | None = None
     stacks: str | None = None
     ended_processes: int = 0
+    left: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,8 @@ class InterruptAnswer(Answer):
 class RestartAnswer(Answer):
     ended_execution: ExecutionFacts | None = None
     ended_processes: int = 0
+    #: Processes that could not be ended, as `Death.left`.
+    left: tuple[tuple[int, str], ...] = ()
     attached_clients: list[str] = field(default_factory=list)
     old_process: int = 0
     old_pid: int | None = None

@@ -14,13 +14,9 @@ from loommux_host.mirror import View
 from loommux_host.reading import in_thread, reading
 from loommux_host.refused import Refused
 from loommux_host.results import Death, ExecutionFacts
-from loommux_host.waiting import Patience
 from loommux_host.words import execution_not_found, process_not_found
 from loommux_kernel.protocol import Counts, State, Stream
 from loommux_kernel.records import ExecutionRecord
-
-#: How long a cell that is just being sent may take to have a number before another is selected.
-NAMING = Patience(1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,7 @@ async def _named(kernel: Kernel) -> None:
     """A cell that was sent a moment ago is the one that is meant, as soon as it has started."""
     life = kernel.life
     if life is not None and life.pending is not None:
-        pending = life.pending
-        await kernel.follow(life, lambda: pending.decided, NAMING)
+        await kernel.settle(life, life.pending)
 
 
 async def _numbered(kernel: Kernel, lives: list[Life], number: int, process: int | None) -> Chosen:

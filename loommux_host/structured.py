@@ -170,7 +170,7 @@ def _interrupt(answer: InterruptAnswer) -> Fields:
         "message": None if is_ok(answer) else texts.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
         "execution_status": facts.state if facts else None,
         "error": _error(facts),
-        "survivors": [{"pid": pid, "command": command} for pid, command in answer.survivors],
+        "survivors": _named(answer.survivors),
     }
 
 
@@ -179,6 +179,7 @@ def _restart(answer: RestartAnswer) -> Fields:
     return {
         "ended_execution": ended.number if ended else None,
         "ended_processes": answer.ended_processes,
+        "left_processes": _named(answer.left),
         "attached_clients": answer.attached_clients,
         "old_process": answer.old_process or None,
         "old_pid": answer.old_pid,
@@ -260,7 +261,12 @@ def _death(death: Death | None) -> Fields | None:
         "signal": death.signal,
         "max_rss_bytes": death.max_rss_bytes,
         "ended_processes": death.ended_processes,
+        "left_processes": _named(death.left),
     }
+
+
+def _named(processes: Sequence[tuple[int, str]]) -> list[Fields]:
+    return [{"pid": pid, "command": command} for pid, command in processes]
 
 
 def _kernel(kernel: KernelFacts | None) -> Fields | None:

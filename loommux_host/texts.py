@@ -16,13 +16,16 @@ from .phrases import (
     amount,
     cell,
     clock,
+    company,
     duration,
     error,
     first_line,
     how_ended,
     memory,
+    not_ended,
     one_line,
     plural,
+    programs,
     sender,
     silence,
 )
@@ -80,7 +83,7 @@ def killed(death: Death, kernel: KernelFacts | None) -> str:
     elif death.cause in ("shutdown", "recycle"):
         following = "nothing more runs in this kernel"
     said = STATES["killed"].text.format(
-        process=death.process, how=how_ended(death), memory=memory(death), next=following
+        process=death.process, how=how_ended(death), memory=memory(death), company=company(death), next=following
     )
     return said + stacks(death)
 
@@ -144,8 +147,7 @@ def interrupt(answer: InterruptAnswer) -> list[str]:
     )
     if not answer.survivors:
         return [said]
-    named = ", ".join(f"{pid} ({one_line(command, 80)})" for pid, command in answer.survivors)
-    return [said, f"Left alone, because they have left the kernel's session: {named}."]
+    return [said, f"Left alone, because they have left the kernel's session: {programs(answer.survivors)}."]
 
 
 def _not_running(answer: InterruptAnswer) -> str:
@@ -170,6 +172,8 @@ def restart(answer: RestartAnswer) -> list[str]:
     if answer.ended_processes:
         ended.append(plural(answer.ended_processes, "child process", "child processes"))
     lines.append(f"Ended with it: {', '.join(ended)}." if ended else "Nothing else was running.")
+    if answer.left:
+        lines.append(not_ended(answer.left))
     if answer.attached_clients:
         lines.append(f"Attached clients, which stay connected: {', '.join(map(one_line, answer.attached_clients))}.")
     if answer.old_process:

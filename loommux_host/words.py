@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from loommux_kernel.protocol import Origin
 
-from .phrases import cell, clock, duration, how_ended, memory, one_line, plural, sender
+from .phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
 from .results import Death, Refusal
 
 
@@ -36,7 +36,7 @@ STATES: dict[str, Word] = {
     "interrupted": Word("the cell was ended by an interrupt", "Interrupted."),
     "killed": Word(
         "the process of the cell ended before the cell did",
-        "Killed: process {process} {how}{memory}. Variables are gone; {next}. Records: process={process}.",
+        "Killed: process {process} {how}{memory}.{company} Variables are gone; {next}. Records: process={process}.",
     ),
 }
 
@@ -47,8 +47,8 @@ INTERRUPTS: dict[str, Word] = {
         "interrupted: {cell} ended by the interrupt after {elapsed}; the kernel keeps its variables.",
     ),
     "ended": Word(
-        "the cell ended in another way before the interrupt took effect",
-        "ended: {cell} ended by itself after {elapsed}; its state is {state}.",
+        "the cell has ended, and not as interrupted: it came to its end first, or caught the interrupt",
+        "ended: {cell} has ended after {elapsed}, not as interrupted; its state is {state}.",
     ),
     "interrupt_sent": Word(
         "the interrupt was sent, but the cell still runs",
@@ -139,8 +139,8 @@ REFUSALS: dict[str, Word] = {
     ),
     "kernel_died": Word(
         "the process ended since the last result; the cell was not run",
-        "process {process} of {kernel} {how} at {clock}{memory}.{lost} Its variables are gone. Nothing was run:"
-        " send it again to run it in the new process. Records: process={process}.{stacks}",
+        "process {process} of {kernel} {how} at {clock}{memory}.{lost}{company} Its variables are gone. Nothing was"
+        " run: send it again to run it in the new process. Records: process={process}.{stacks}",
     ),
     "kernel_start_failed": Word(
         "no process of the kernel could be started in two attempts; the next call tries again",
@@ -241,7 +241,7 @@ def kernel_died(death: Death, kernel: str, lost: int | None = None) -> Refusal:
     """`lost` is the number of the execution that the death ended, None if it was idle."""
     return refuse(
         "kernel_died", process=death.process, kernel=one_line(kernel), how=how_ended(death),
-        clock=clock(death.at, seconds=True), memory=memory(death),
+        clock=clock(death.at, seconds=True), memory=memory(death), company=company(death),
         lost=f" {cell(lost)} was killed." if lost is not None else "", stacks=stacks(death),
     )  # fmt: skip
 
@@ -260,11 +260,6 @@ def kernel_unresponsive(kernel: str, seconds: float, undone: str = "Nothing was 
 def stacks(death: Death) -> str:
     """The Python stacks at a fatal signal, as lines that follow a sentence."""
     return f"\nPython stacks at that moment:\n{death.stacks.rstrip()}" if death.stacks else ""
-
-
-def processes(count: int) -> str:
-    """``3 processes it had started``."""
-    return f"{plural(count, 'process', 'processes')} it had started"
 
 
 def _interrupt(number: int | None) -> str:

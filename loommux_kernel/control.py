@@ -98,6 +98,8 @@ class Control:
         with kernel.lock:
             running = kernel.gate.running
             meant = kernel.gate.find(serial=content.get("serial"), submission=content.get("submission"))
+        if _unnamed(content) and meant is not None and meant.started_at > content.get("asked_at", meant.started_at):
+            running = meant = None  # native code has held this request up, and what was meant is over
         if meant is None:
             return {"result": "idle" if running is None else "not_running", "serial": None, "number": None}
         pursuit = kernel.interrupts.interrupt(meant.serial)
@@ -144,6 +146,10 @@ class Control:
 
     async def _in_worker(self, work: Callable[..., Content], *arguments: Any) -> Content:
         return await asyncio.get_running_loop().run_in_executor(self._workers, work, *arguments)
+
+
+def _unnamed(content: Content) -> bool:
+    return content.get("serial") is None and content.get("submission") is None
 
 
 async def _answer_later(answer: Awaitable[Content], send: Callable[[Content], None]) -> None:

@@ -273,8 +273,9 @@ CONTROL_REQUESTS: dict[str, str] = {
     # {} -> {"pid", "serial" (running or None), "number", "sequence" (last event),
     #        "last_serial", "execution_count", "clients": [...], "stream_bytes_pending"}
     "status": "what runs, from the gate",
-    # {"serial": int | None, "submission": str | None} -> {"result": "sent" | "idle" |
-    #        "not_running", "serial", "number", "pending_children": [pid...]}
+    # {"serial": int | None, "submission": str | None, "asked_at"} -> {"result": "sent" | "idle" |
+    #        "not_running", "serial", "number", "pending_children": [pid...], "left_children": [pid...]};
+    #        without a name it is not meant for what started after `asked_at`
     "interrupt": "interrupt that execution (None: the running one) and its processes",
     # {"submission": id} -> {"result": "withdrawn" | "started" | "ended", "serial", "number"}
     "withdraw": "never run that submission, if it has not started",

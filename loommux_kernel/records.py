@@ -3,7 +3,8 @@
 Everything that others need of it, in one place. One process writes a store
 (`RecordWriter`), any number of others read it meanwhile and after its death
 (`RecordReader`), and when the writer died, `finish` completes it. The store is
-one SQLite file that survives the process, not the machine.
+one SQLite file that survives the process, not the machine; what has begun and is not in
+it yet stands in a note beside it (`starting`).
 
 ========================  ====================================================
 `recordwriter`            when what was said reaches the disk; disk faults
@@ -15,6 +16,7 @@ one SQLite file that survives the process, not the machine.
 `recordstore`             the file: tables, and the statement of a drain
 `recordreader`            chunks and screens back into lines
 `finisher`                what a death leaves undone
+`starting`                the note of what begins
 ========================  ====================================================
 """
 
@@ -24,5 +26,9 @@ from loommux_kernel.finisher import finish
 from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
 from loommux_kernel.recordwriter import RecordWriter
+from loommux_kernel.starting import starting
 
-__all__ = ["DisplayRecord", "ExecutionRecord", "NoticeRecord", "RecordReader", "RecordWriter", "SearchResult", "finish"]
+__all__ = [
+    "DisplayRecord", "ExecutionRecord", "NoticeRecord", "RecordReader", "RecordWriter", "SearchResult",
+    "finish", "starting",
+]  # fmt: skip

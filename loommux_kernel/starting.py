@@ -1,10 +1,11 @@
 """The execution that is starting, noted where it outlives the process.
 
 The record store hears of a start on another thread, a moment later. A cell that kills its
-process at once would be gone from it, and whoever sent it would be told that it never
-ran. So `output` notes every execution in one small file before it runs (one write, no
-sync: it must survive the process, not the machine), and `finisher` completes a store with
-what the note says. Nobody else reads it.
+process at once would be gone from it, one whose native code keeps that thread out would
+not be heard of until it is over, and whoever sent it would be told that it never ran. So
+`output` notes every execution in one small file before it runs (one write, no sync: it
+must survive the process, not the machine). `finisher` completes a store with what the
+note says, and the host reads it when a kernel tells nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from loommux_kernel.gate import Execution
-from loommux_kernel.protocol import Origin
+from loommux_kernel.protocol import Origin, State
+from loommux_kernel.recordtypes import ExecutionRecord
 
 NAME = "starting"
 
@@ -47,3 +49,23 @@ def noted(directory: Path) -> Execution | None:
     except (OSError, ValueError):
         return None
     return replace(Execution(**wire), origin=Origin.from_wire(wire["origin"]))
+
+
+def starting(store: Path) -> ExecutionRecord | None:
+    """The execution that was noted last beside that record store, as one that runs.
+
+    It may have ended since: what the store itself says of it, read afterwards, is newer.
+    """
+    execution = noted(store.parent)
+    if execution is None:
+        return None
+    return ExecutionRecord(
+        serial=execution.serial,
+        number=execution.number,
+        origin=execution.origin,
+        source=execution.source,
+        state=State.RUNNING,
+        submitted_at=execution.submitted_at,
+        started_at=execution.started_at,
+        updated_at=execution.started_at,
+    )

@@ -13,8 +13,10 @@ from loommux_host.kernel import Kernel, Patience
 from loommux_host.memory_channel import MemoryCell
 from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
 from loommux_host.submission import Sent
+from loommux_kernel.gate import Execution
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream, Submission
 from loommux_kernel.records import RecordReader
+from loommux_kernel.starting import Starting
 
 pytestmark = pytest.mark.anyio
 
@@ -372,6 +374,17 @@ async def test_a_cell_that_started_unheard_before_the_death_is_known_as_killed(
 
 
 async def test_a_cell_the_kernel_does_not_take_is_withdrawn_when_the_call_ends(
+    kernel: Kernel, launching: Launching
+) -> None:
+    await kernel.ready()
+    async with launching.channel.turn:
+        outcome = await kernel.run("say", ME, AT_ONCE)
+        assert isinstance(outcome, NotTaken)
+        assert outcome.withdrawn
+    assert ran(await kernel.run("last", ME, SOON)).view.number == 1
+
+
+async def test_a_cell_that_started_before_and_nobody_heard_of_is_told_when_the_call_ends(
     kernel: Kernel, launching: Launching, script: Script
 ) -> None:
     await kernel.ready()
@@ -379,11 +392,34 @@ async def test_a_cell_the_kernel_does_not_take_is_withdrawn_when_the_call_ends(
     task = asyncio.ensure_future(launching.channel.foreign("hold", QT))
     await started(launching, script)
     outcome = await kernel.run("say", ME, AT_ONCE)
-    assert isinstance(outcome, NotTaken)
-    assert outcome.withdrawn
+    assert isinstance(outcome, Busy)
+    assert outcome.view is not None
+    assert outcome.view.source == "hold"
     script.go.set()
     await task
     assert [r.source for r in RecordReader(kernel.lives()[0].records).executions()] == ["hold"]
+
+
+async def test_of_a_cell_that_keeps_the_kernel_from_telling_its_note_tells(
+    kernel: Kernel, launching: Launching
+) -> None:
+    await kernel.ready()
+    held = launching.channel
+    held.answers.clear()
+    async with held.turn:
+        call = asyncio.ensure_future(kernel.run("native", ME, AT_ONCE))
+        await until(lambda: kernel.life is not None and kernel.life.pending is not None)
+        assert kernel.life is not None
+        assert kernel.life.pending is not None
+        submission = kernel.life.pending.submission
+        note = Execution(1, 1, ME, submission.id, "native", submission.submitted_at, submission.submitted_at)
+        Starting(launching.directory).note(note)
+        assert ran(await call).view.number == 1
+        busy = await kernel.run("say", ME, AT_ONCE)
+        assert isinstance(busy, Busy)
+        interrupted = await kernel.interrupt()
+        assert (interrupted.result, interrupted.answered) == ("interrupt_sent", False)
+    held.answers.set()
 
 
 async def test_restarting_an_idle_kernel_lets_it_leave_in_order(kernel: Kernel, launching: Launching) -> None:

@@ -123,6 +123,12 @@ def test_a_killed_cell_says_how_its_process_ended() -> None:
         (Death(2, NOW, "exit", code=4), "process 2 exited with code 4. Variables"),
         (Death(2, NOW, "restart", by="session b"), "process 2 ended by restart (session b). Variables"),
         (Death(2, NOW, "signal", signal="SIGTERM", max_rss_bytes=1 << 30), "process 2 ended by SIGTERM. Variables"),
+        (Death(2, NOW, "exit", ended_processes=1), "exited. 1 process it had started was ended with it. Variables"),
+        (
+            Death(2, NOW, "exit", ended_processes=1_200, left=((9, "ping host"), (10, "su"))),
+            "exited. 1,200 processes it had started were ended with it."
+            " Not ended, because they run as another user: 9 (ping host), 10 (su). Variables",
+        ),
         (Death(2, NOW, "shutdown"), "nothing more runs in this kernel. Records"),
     ],
 )
@@ -288,7 +294,7 @@ def test_a_kernel_that_does_not_answer_is_told_with_every_result() -> None:
         (
             "ended",
             execution(State.COMPLETED, 2.0),
-            "ended: In [7] ended by itself after 2.0 s; its state is completed.",
+            "ended: In [7] has ended after 2.0 s, not as interrupted; its state is completed.",
             False,
         ),
         ("interrupt_sent", execution(State.RUNNING, 5.0), "interrupt_sent: In [7] still runs after 5.0 s", False),
@@ -320,6 +326,7 @@ def test_a_restart_says_what_it_ended_and_what_runs_now() -> None:
         now=NOW,
         ended_execution=execution(State.KILLED, 12.4),
         ended_processes=3,
+        left=((99, "ping host"),),
         attached_clients=["qtconsole"],
         old_process=2,
         old_pid=4711,
@@ -329,6 +336,7 @@ def test_a_restart_says_what_it_ended_and_what_runs_now() -> None:
     assert text_of(answer).splitlines() == [
         "restarted: process 3 (pid 5000) replaces process 2 (pid 4711). Variables are gone; the next cell is In [1].",
         "Ended with it: In [7] after 12.4 s, 3 child processes.",
+        "Not ended, because they run as another user: 99 (ping host).",
         "Attached clients, which stay connected: qtconsole.",
         "Records: process=2.",
     ]
@@ -400,6 +408,8 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         words.invalid_argument("stream", "std\nout", "one of combined, stdout"),
         words.process_not_found(9, "lab", [1, 2]),
         words.kernel_not_found("x", ["lab", "report"]),
+        words.refuse("kernel_busy", what="lab runs In [7]"),
+        words.refuse("kernel_required", which="kernel=k_1"),
         words.refuse("query_too_expensive", budget="2 s"),
         words.not_yours(7, "lab", 3.0, SESSION),
         words.kernel_died(death, "lab", 7),
