@@ -111,8 +111,8 @@ class LeaseAwareClient:
             try:
                 async with asyncio.timeout(interval):
                     await self.client.session.send_ping()
-            except Exception:
-                log.warning("a ping failed", exc_info=True)
+            except Exception as error:
+                log.warning("a ping was not answered: %s", type(error).__name__)
                 await asyncio.sleep(min(1.0, interval / LOOKS_PER_GRACE))
 
     async def _hold(self, http: httpx2.AsyncClient) -> None:
