@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from subprocess import CalledProcessError
 from typing import Any, cast
 
@@ -68,6 +70,11 @@ class Shell(ZMQInteractiveShell):
         if not self._foreign():
             refusals.refuse_debugging_magic(magic_name, line)
         return super().run_cell_magic(magic_name, line, cell)
+
+    @contextmanager
+    def _tee(self, channel: str) -> Iterator[None]:
+        """IPython would keep a copy of all that is printed, for `%notebook`, as long as the process lives."""
+        yield
 
     def _foreign(self) -> bool:
         """Whether a client that can answer prompts has sent the running cell."""

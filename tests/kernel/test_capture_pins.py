@@ -13,6 +13,7 @@ from ipykernel import iostream, kernelapp
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.kernelbase import Kernel
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magics._table import BUILTIN_LAZY_MAGICS, MAGICS_CLASSES
 from IPython.core.magics.script import ScriptMagics
 from jupyter_client.session import DONE, Session
@@ -104,6 +105,10 @@ def test_ipython_declares_its_script_magics_lazily() -> None:
     assert any("script" in table for table in BUILTIN_LAZY_MAGICS.values())
     assert "self.shebang(line, cell)" in _source(ScriptMagics._make_script_magic)
     assert "self.shebang.parser" in _source(ScriptMagics.shebang)
+
+
+def test_ipython_copies_what_is_printed_through_one_method() -> None:
+    assert 'with self._tee(channel="stdout"), self._tee(channel="stderr"):' in _source(InteractiveShell.run_cell)
 
 
 def test_ipython_asks_these_of_a_shell() -> None:
