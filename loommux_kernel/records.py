@@ -13,6 +13,7 @@ it yet stands in a note beside it (`starting`).
 `streamlog`               one stream's settled text, in chunks
 `terminal`, `screen`      one stream's screen
 `budget`                  what goes when there is too much
+`recorddisk`              the store as long as it can be written
 `recordstore`             the file: tables, and the statement of a drain
 `recordreader`            chunks and screens back into lines
 `finisher`                what a death leaves undone

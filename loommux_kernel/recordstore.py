@@ -191,14 +191,10 @@ class Store(Connected):
         self.connection.execute(f"INSERT INTO drain VALUES {', '.join([_ROW] * len(rows))}", values)
 
     def part(self, serial: int, code: int, long: int, part: int) -> str | None:
-        """One part of a long row; None when it is gone or cannot be read."""
-        try:
-            found = self.query(
-                "SELECT text FROM parts WHERE serial = ? AND stream = ? AND long = ? AND part = ?",
-                serial, code, long, part,
-            )  # fmt: skip
-        except sqlite3.Error:
-            return None
+        """One part of a long row; None when it is gone."""
+        found = self.query(
+            "SELECT text FROM parts WHERE serial = ? AND stream = ? AND long = ? AND part = ?", serial, code, long, part
+        )
         return found[0][0] if found else None
 
     def query(self, statement: str, *values: Any) -> list[Any]:

@@ -13,18 +13,17 @@ say so) and every commit tries again. In a forked child nothing does anything.
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.budget import Budget
 from loommux_kernel.controls import visible
 from loommux_kernel.execution import Execution, load
 from loommux_kernel.protocol import REPLY_BODY_BYTES, Counts, Origin, State, Stream
-from loommux_kernel.recordstore import CODES, Forgetful, Kind, Row, Store
+from loommux_kernel.recorddisk import Disk, Unavailable
+from loommux_kernel.recordstore import CODES, Forgetful, Kind, Row
 from loommux_kernel.transcript import Transcript
 
 #: Characters of text that are gathered before they go through the terminals.
@@ -36,12 +35,9 @@ WAITING_BYTES = 16 << 20
 #: Executions kept in memory: those that ended and are stored, and those that cannot be stored.
 KEPT_STORED = 32
 KEPT_WAITING = 512
-#: Seconds between attempts while the store cannot be written.
-RETRY = 0.25
 LAST_LINE_CHARACTERS = 200
 #: Display ids whose displays can be updated.
 DISPLAY_IDS = 4096
-UNTOLD = "Records are incomplete: output that nobody was told of lost its middle for lack of space; its records say so."
 
 Run = tuple[Stream, str]
 
@@ -52,12 +48,7 @@ class RecordWriter(Forgetful):
     def __init__(self, path: Path, budget_bytes: int, on_trouble: Callable[[str], None]) -> None:
         super().__init__()
         self._ours = True
-        self._path = path
-        self._on_trouble = on_trouble
-        self._announced: set[str] = set()
-        self._store: Store | None = None
-        self._retry_at = 0.0
-        self._budget = Budget(budget_bytes)
+        self._disk = Disk(path, budget_bytes, on_trouble)
         self._executions: OrderedDict[int, Execution] = OrderedDict()
         self._dirty: dict[int, Execution] = {}
         self._loose: list[Row] = []
@@ -70,9 +61,7 @@ class RecordWriter(Forgetful):
     @classmethod
     def open(cls, path: Path, budget_bytes: int, on_trouble: Callable[[str], None]) -> RecordWriter:
         """A writer to the store at `path`. `on_trouble` is told once when records will not be complete."""
-        writer = cls(path, budget_bytes, on_trouble)
-        writer._connect()
-        return writer
+        return cls(path, budget_bytes, on_trouble)
 
     # -- executions ------------------------------------------------------------
 
@@ -84,19 +73,19 @@ class RecordWriter(Forgetful):
             transcript = self._transcript(serial)
             self._dirty[serial] = Execution(transcript, number, origin, visible(source), submitted_at, started_at)
             self._adopt(self._dirty[serial])
-            self._budget.began(serial)
+            self._disk.budget.began(serial)
 
     def end(self, serial: int, state: State, completed_at: float, ename: str | None, evalue: str | None) -> None:
         """An execution has ended; what arrives for it now is late."""
         if self._ours:
             self._change(serial).end(state, completed_at, _visible(ename), _visible(evalue))
-            self._budget.finished(serial)
+            self._disk.budget.finished(serial)
 
     def mark_told(self, serial: int) -> None:
         """Somebody was told of that execution's end: its output may go when space runs out."""
         if self._ours:
             self._change(serial).told = True
-            self._budget.told(serial)
+            self._disk.budget.told(serial)
 
     # -- output ----------------------------------------------------------------
 
@@ -117,13 +106,13 @@ class RecordWriter(Forgetful):
             return
         self._feed()
         transcript = self._touched(serial).receive()
-        if len(own) > 1 or len(combined) <= GATHERED:
-            transcript.say(combined, own)
-            return
-        (stream,) = own
-        for at in range(0, len(combined), GATHERED):
-            piece = combined[at : at + GATHERED]
-            transcript.say(piece, {stream: piece})
+        pieces = [(combined, own)]
+        if len(own) == 1 and len(combined) > GATHERED:
+            (stream,) = own
+            cut = (combined[at : at + GATHERED] for at in range(0, len(combined), GATHERED))
+            pieces = ((piece, {stream: piece}) for piece in cut)
+        for piece, of_streams in pieces:
+            transcript.say(piece, of_streams)
             if transcript.unsaved() >= TRANSACTION:
                 self._write_amid()
 
@@ -224,15 +213,10 @@ class RecordWriter(Forgetful):
         """Commit, and let go of the store."""
         if not self._ours:
             return
-        self._retry_at = 0.0
+        self._disk.try_now()
         self.commit()
         self._ours = False
-        if self._store is not None:
-            try:
-                self._store.close()
-            except sqlite3.Error as error:
-                self._trouble(error)
-        self._store = None
+        self._disk.close()
 
     @property
     def waiting(self) -> bool:
@@ -242,7 +226,7 @@ class RecordWriter(Forgetful):
     def forget(self) -> None:
         """In a forked child: from now on nothing does anything."""
         self._ours = False
-        self._store = None
+        self._disk.forget()
 
     # -- inside ------------------------------------------------------------------
 
@@ -272,12 +256,10 @@ class RecordWriter(Forgetful):
         """An execution from the store. While that cannot be read, what happens to it is lost."""
         unknown = Execution.unknown(self._transcript(serial), time.time())
         try:
-            if self._store is not None:
-                return load(self._store, self._transcript(serial)) or unknown
-        except sqlite3.Error as error:
-            self._trouble(error)
-        unknown.volatile = True
-        return unknown
+            return self._disk.read(lambda store: load(store, self._transcript(serial))) or unknown
+        except Unavailable:
+            unknown.volatile = True
+            return unknown
 
     def _transcript(self, serial: int) -> Transcript:
         return Transcript(serial, lambda stream, row, part: self._part(serial, stream, row, part), self._write_amid)
@@ -291,7 +273,10 @@ class RecordWriter(Forgetful):
                     del self._executions[serial]
 
     def _part(self, serial: int, stream: Stream, row: int, part: int) -> str | None:
-        return self._store.part(serial, CODES[stream], row, part) if self._store else None
+        try:
+            return self._disk.read(lambda store: store.part(serial, CODES[stream], row, part))
+        except Unavailable:
+            return None
 
     def _feed(self) -> None:
         """The gathered texts go through the terminals."""
@@ -319,73 +304,23 @@ class RecordWriter(Forgetful):
         at = time.time()
         for execution in self._dirty.values():
             rows += execution.rows(at)
-        if not rows:
-            self._dirty.clear()
-            return
-        if time.monotonic() < self._retry_at or not self._connect():
+        if rows and not self._disk.write(rows):
             self._bound()
             return
-        assert self._store is not None
-        try:
-            self._store.apply(rows)
-        except sqlite3.Error as error:
-            self._trouble(error)
-            self._bound()
-            return
-        changed = list(self._dirty.values())
+        changed = list(self._dirty.values()) if rows else []
         for execution in changed:
             execution.saved()
-        self._dirty.clear()
-        self._loose.clear()
-        self._descriptors.clear()
+        for kept in (self._dirty, self._loose, self._descriptors):
+            kept.clear()
         for execution in changed:
             self._keep_within_budget(execution)
 
     def _keep_within_budget(self, execution: Execution) -> None:
-        self._budget.grew(execution.serial, execution.transcript.size())
-        if not self._budget.over(execution.serial):
-            return
-        assert self._store is not None
-        try:
-            for relief in self._budget.relief(self._store, execution.serial):
-                thinner = self._execution(relief.serial)
-                thinner.dropped = relief.dropped
-                self._store.apply([*relief.rows, thinner.facts()])
-                if relief.untold:
-                    self._announce("untold", UNTOLD)
-        except sqlite3.Error as error:
-            self._trouble(error)
-
-    # -- trouble -----------------------------------------------------------------
-
-    def _connect(self) -> bool:
-        if self._store is not None:
-            return True
-        try:
-            self._store = Store.create(self._path)
-        except (sqlite3.Error, OSError) as error:
-            self._trouble(error)
-        return self._store is not None
-
-    def _trouble(self, error: Exception) -> None:
-        """The store cannot be written: begin anew with it later."""
-        self._retry_at = time.monotonic() + RETRY
-        if self._store is not None:
-            try:
-                self._store.close()
-            except sqlite3.Error:
-                self._store.forget()
-            self._store = None
-        self._announce(
-            "disk",
-            f"Records are incomplete: the record store cannot be written ({error})."
-            " The kernel goes on and keeps recent output in memory.",
-        )
-
-    def _announce(self, what: str, text: str) -> None:
-        if what not in self._announced:
-            self._announced.add(what)
-            self._on_trouble(text)
+        self._disk.budget.grew(execution.serial, execution.transcript.size())
+        for relief in self._disk.relief(execution.serial):
+            thinner = self._execution(relief.serial)
+            thinner.dropped = relief.dropped
+            relief.rows.append(thinner.facts())
 
     def _bound(self) -> None:
         """Give up the oldest output that waits when it is too much."""

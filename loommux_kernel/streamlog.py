@@ -118,7 +118,7 @@ class StreamLog:
 
     def rows(self, serial: int, at: float, sole: Stream | None) -> list[Row]:
         """What is to be written; the same again until `saved`."""
-        self.settle()
+        size = self.written = self.counts()  # first of all: looking at long rows takes the blanks off their ends
         code = CODES[self.stream]
         rows: list[Row] = []
         if self._rewritten is not None:
@@ -133,7 +133,6 @@ class StreamLog:
                 rows.append((Kind.PARTS_GONE, serial, code, row.id, row.cut, END))
             rows += [(Kind.PART, serial, code, row.id, part, _size(text), text) for part, text in row.changed()]
         rows += [(Kind.PARTS_GONE, serial, code, row_id, 0, END) for row_id in self.terminal.discarded]
-        size = self.written = self.counts()
         state = _encode(self.terminal.state())
         same = None if sole is None else CODES[sole]
         settled = self.terminal.settled_lines

@@ -323,6 +323,15 @@ def test_going_back_in_a_long_line_overwrites_it(store: Store) -> None:
     assert store.stored("parts") == []
 
 
+def test_blanks_at_the_end_of_a_long_line_that_was_drawn_over_are_not_stored(store: Store) -> None:
+    store.begin()
+    store.writer.text(1, Stream.STDOUT, "x" * 100_000 + "     \rABC")
+    assert store.text() == "ABC" + "x" * 99_997
+    assert store.writer.counts(1).characters == 100_000
+    store.writer.text(1, Stream.STDOUT, "\n")
+    assert store.text() == "ABC" + "x" * 99_997 + "\n"
+
+
 def test_streams_part_in_the_middle_of_a_long_line(store: Store) -> None:
     store.begin()
     store.writer.text(1, Stream.STDOUT, "x" * 100_000)
@@ -501,9 +510,21 @@ def test_output_of_no_execution_is_kept_but_not_listed(store: Store) -> None:
 
 # -- everything at once ----------------------------------------------------------------
 
-words = st.sampled_from(
-    ["a\n", "bc", "\r", "long " * 20, "\x1b[A", "\x1b[2K", "\n" * 30, "é\n" * 70, "x" * 40_000, "y\n" * 40_000]
-)
+#: Texts by short names, so that a failing example can be read.
+TEXTS = {
+    "line": "a\n",
+    "word": "bc",
+    "back": "\r",
+    "words": "long " * 20,
+    "up": "\x1b[A",
+    "erase": "\x1b[2K",
+    "blanks": " " * 50,
+    "down": "\n" * 30,
+    "screen": "é\n" * 70,
+    "long row": "x" * 40_000,
+    "flood": "y\n" * 40_000,
+}
+words = st.sampled_from(sorted(TEXTS))
 streams = st.sampled_from([Stream.STDOUT, Stream.STDERR])
 operations = st.lists(
     st.one_of(
@@ -560,8 +581,8 @@ def test_whatever_happens_the_store_holds_what_the_terminals_hold(operations: li
         for name, value, more in operations:
             match name:
                 case "text":
-                    store.writer.text(1, value, more)
-                    model.write(value, more)
+                    store.writer.text(1, value, TEXTS[more])
+                    model.write(value, TEXTS[more])
                 case "display":
                     store.show(1, {"text/plain": value}, kind="result" if more else "display")
                     model.block(Stream.RESULT, value, "Out[1]: " if more else "")

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.recorddisk import RETRY
 from loommux_kernel.records import RecordReader, RecordWriter
-from loommux_kernel.recordwriter import RETRY, WAITING_BYTES
+from loommux_kernel.recordwriter import WAITING_BYTES
 
 resource = pytest.importorskip("resource")
 SESSION = Origin(OriginKind.SESSION, "session", "caller")

@@ -24,8 +24,7 @@ def died(tmp_path: Path) -> tuple[RecordWriter, Path, Callable[[], RecordReader]
 
     def reader() -> RecordReader:
         writer.commit()
-        assert writer._store is not None
-        writer._store.close()
+        writer._disk.close()
         finish(path, 50.0)
         finish(path, 60.0)
         return RecordReader(path)
