@@ -178,7 +178,7 @@ def test_jupyter_clients_own_client_works_beside_the_server(kernel: KernelProces
         assert reply["content"]["status"] == "ok"
         assert "stream" in lines
         assert "execute_result" in lines
-        assert client.complete("impor", reply=True, timeout=20)["content"]["matches"]
+        assert client.complete("impor", reply=True, timeout=60)["content"]["matches"]
         assert client.inspect("print", reply=True, timeout=20)["content"]["found"]
         assert client.history(reply=True, timeout=20)["content"]["status"] == "ok"
         for code in ("for x in y:", "%%loommux --wat"):
