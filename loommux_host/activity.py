@@ -31,7 +31,16 @@ class News:
     def __init__(self, registry: Registry, feed: Feed) -> None:
         self._feed = feed
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        #: No more is told: who follows gets what is there.
+        self.over = False
         registry.listen(self._changed)
+
+    def close(self) -> None:
+        """Let everybody go who waits."""
+        self.over = True
+        for waiting in self._waiting.values():
+            for news in waiting:
+                news.set()
 
     async def wait(self, kernel: Kernel, seconds: float) -> None:
         """Until something happens in the kernel, at most so long."""

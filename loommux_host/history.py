@@ -66,7 +66,7 @@ class History:
             running = chosen.view.running if chosen.view is not None else chosen.facts.state is State.RUNNING
             text, settled, tail = await in_thread(_since, chosen, stream, since)
             left = deadline - loop.time()
-            if text or not running or left <= 0 or (before is not None and tail != before):
+            if text or not running or left <= 0 or (before is not None and tail != before) or self.news.over:
                 break
             before = tail
             await self.news.wait(kernel, min(left, 1.0))

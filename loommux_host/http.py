@@ -56,7 +56,8 @@ class HttpApp:
         registry = parts.binder.registry
         fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, Gauges())
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
-        self._api = api = Api(service, fleet, History(News(registry, parts.feed)), parts.feed, limits)
+        self._news = News(registry, parts.feed)
+        api = Api(service, fleet, History(self._news), parts.feed, limits)
 
         def identify(context: Context) -> Caller:
             caller = caller_of(context)
@@ -87,6 +88,7 @@ class HttpApp:
         self._hours.stopped = True
         self._door.end_streams()
         self._feed.close()
+        self._news.close()
         await self._service.drain()
         await self._door.quiet(SEND_SECONDS)
 

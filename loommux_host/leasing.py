@@ -44,6 +44,8 @@ POLICY_HEADER = "X-Loommux-Lease-Policy-Generation"
 #: A deadline met so many seconds late says that this process stood still: what has arrived meanwhile comes first.
 STOOD_STILL = 1.0
 RETIRED_KEPT = 200
+#: Callers whose label and address are remembered, those heard last.
+CALLERS_KNOWN = 2000
 REASONS = {
     Why.LAPSED: "its lease had lapsed",
     Why.DISCONNECTED: "its client was gone",
@@ -148,7 +150,10 @@ class Leasing:
 
     def called_from(self, caller: Caller, address: str | None) -> None:
         """Where the caller's last request came from, for people."""
+        self._known.pop(caller.id, None)
         self._known[caller.id] = (caller.label, address)
+        if len(self._known) > CALLERS_KNOWN:
+            del self._known[next(iter(self._known))]
 
     def signed(self, caller: str) -> None:
         """A ping or another request of a session that is no tool call."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from loommux_host.memory_channel import Code, MemoryCell
 from loommux_host.observing import Place
 from loommux_host.registry import Registry
 from loommux_host.service import Service
-from loommux_host.serving import run
+from loommux_host.serving import bound, run
 from loommux_host.sessions import Sessions
 from loommux_kernel.protocol import State
 
@@ -187,7 +186,8 @@ async def http_server(
     rules = rules or access("127.0.0.1", None, auth=True)
     app = HttpApp(config, service, Parts(feed, leasing, binder), rules)
     stop = asyncio.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with bound(config) as listener:
+        listener.listen()
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         server = HttpServer(config, base, registry, leasing, service, feed, app, launchings, stop)
         server.serving = asyncio.create_task(run(app, listener, stop))

@@ -264,7 +264,7 @@ async def test_combined_output_is_followed_as_it_arrives(
     await http.post(f"{path}/executions", json={"source": "hold", "wait_seconds": 0})
     assert script.cell is not None
     waiting = asyncio.create_task(http.get(f"{path}/combined?wait=20"))
-    await until(lambda: bool(server.app._api.history.news._waiting))
+    await until(lambda: bool(server.app._news._waiting))
     script.cell.print("".join(f"line {n}\n" for n in range(100)) + "50 %")
     first = (await waiting).json()
     assert first["state"] == "running"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from twins import Script, until
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 pytestmark = pytest.mark.anyio
 LAB = {"X-Loommux-Resource": "lab"}
@@ -220,3 +223,41 @@ async def test_calls_that_end_in_time_are_answered_in_full_while_new_ones_are_re
         script.go.set()
         assert "In [1]" in (await call).text
         assert "Running" not in (await call).text
+
+
+async def test_a_follower_of_output_is_let_go_when_the_server_stops(tmp_path: Path, script: Script) -> None:
+    async with http_server(tmp_path, {"hold": script.hold}) as server, server.http() as http:
+        call, _ = await hold(server, http, "handshake")
+        await asyncio.wait_for(script.running.wait(), 10)
+        following = asyncio.create_task(http.get(f"/api/resources/{server.kernel('lab').id}/combined?wait=30"))
+        await until(lambda: bool(server.app._news._waiting))
+        server.stop.set()
+        assert (await following).json()["state"] == "running"
+        assert "Running" in (await call).text
+        script.go.set()
+
+
+# -- connections ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the options of Linux")
+async def test_a_peer_that_vanished_without_a_word_is_found_out_within_a_minute(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[socket.socket] = []
+    made = H11Protocol.connection_made
+
+    def connection_made(self: Any, transport: Any) -> None:
+        taken.append(transport.get_extra_info("socket"))
+        made(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", connection_made)
+    async with server.http() as http:
+        assert (await http.get("/api/health")).status_code == 200
+        [accepted] = taken
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        interval = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
+        probes = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+        assert idle + interval * probes <= 60
+        assert 0 < accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
