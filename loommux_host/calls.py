@@ -35,10 +35,11 @@ SMALL_CHARACTERS = 5_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """A tool's result as MCP's JSON. `delivered` is to be called once it was handed over."""
+    """A tool's result as MCP's JSON. `delivered` is to be called once it was handed over, `lost` if it cannot be."""
 
     result: dict[str, Any]
     delivered: Callable[[], None]
+    lost: Callable[[], None]
 
 
 class Calls:
@@ -71,11 +72,15 @@ class Calls:
         from .render import render  # imported beside the first kernel's start
 
         made = partial(render, answer, structured=self._structured, limits=self._limits)
-        rendered = await asyncio.to_thread(made) if is_large(answer) else made()
+        try:
+            rendered = await asyncio.to_thread(made) if is_large(answer) else made()
+        except BaseException:
+            answer.lost()
+            raise
         result: dict[str, Any] = {"content": [wire_block(b) for b in rendered.blocks], "isError": rendered.is_error}
         if rendered.structured is not None:
             result["structuredContent"] = rendered.structured
-        return Outcome(result, answer.delivered)
+        return Outcome(result, answer.delivered, answer.lost)
 
 
 def is_large(answer: Answer) -> bool:

@@ -13,7 +13,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -151,7 +151,7 @@ class Door:
         scope, receive = await self._without_stale_session(scope, receive)
         exchange = scope[SCOPE_KEY] = Exchange()
         watched = _Watched(exchange, receive, send)
-        with self._session_request(scope, watched), self._answering(scope):
+        with self._session_request(scope, watched), self._answering(scope), closing(exchange):
             await self._manager.handle_request(scope, watched.receive, watched.send)
 
     def _refused(self, scope: Scope) -> Response | None:

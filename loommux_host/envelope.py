@@ -1,7 +1,8 @@
 """What a caller still has to be told about a kernel, as the lines of a result's envelope (contract 6).
 
 Pure: from a kernel's journal, its late lines and what the caller was told before, to the
-notices of one result and the marks to set when it was handed over. Called by `sessions`.
+notices of one result. What one result carries no other does, also while it is on its way;
+what was not handed over in the end is told again. Called by `sessions`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,28 @@ Key = tuple[int, int]
 
 @dataclass
 class Told:
-    """What one caller has had of one kernel: the journal up to `index`, late lines by execution."""
+    """What one caller has had of one kernel: the journal up to `index`, late lines by execution.
+
+    All but what is in results on their way, and what was lost with one.
+    """
 
     index: int = 0
     late: dict[Key, int] = field(default_factory=dict)
+    on_the_way: list[Envelope] = field(default_factory=list)
+    lost: list[range] = field(default_factory=list)
+
+    def owes(self, index: int) -> bool:
+        """Whether that entry of the journal is in no result yet."""
+        return index > self.index or any(index in entries for entries in self.lost)
+
+    def knows(self, index: int) -> bool:
+        """Whether that entry was handed over."""
+        return not self.owes(index) and not any(index in e for one in self.on_the_way for e in one.entries)
+
+    @property
+    def since(self) -> int:
+        """Everything owed lies behind this index."""
+        return min([self.index, *(entries.start - 1 for entries in self.lost)])
 
 
 @dataclass(frozen=True)
@@ -40,48 +59,68 @@ class Shown:
 
 @dataclass(frozen=True)
 class Late:
-    """Lines that arrived after an execution's end, in all."""
+    """Lines that arrived after an execution's end, in all. `label` is what it is called when it has no number."""
 
     key: Key
     number: int | None
     lines: int
+    label: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Envelope:
-    """The lines, and what the caller has been told once they were handed over."""
+    """The lines of one result, and what they tell: entries of the journal, late lines that are new."""
 
     notices: list[Notice]
-    index: int
+    entries: list[range]
     late: dict[Key, int]
 
-    def delivered(self, told: Told) -> None:
-        told.index = max(told.index, self.index)
+    def sent(self, told: Told, index: int) -> None:
+        """The result is on its way; the journal goes up to `index`."""
+        told.index, told.lost = max(told.index, index), []
         for key, lines in self.late.items():
-            told.late[key] = max(told.late.get(key, 0), lines)
+            told.late[key] = told.late.get(key, 0) + lines
+        told.on_the_way.append(self)
+
+    def delivered(self, told: Told) -> None:
+        """It was handed over."""
+        if self in told.on_the_way:
+            told.on_the_way.remove(self)
+
+    def dropped(self, told: Told) -> None:
+        """It was not, and will not be."""
+        if self not in told.on_the_way:
+            return
+        told.on_the_way.remove(self)
+        told.lost += self.entries
+        for key, lines in self.late.items():
+            told.late[key] -= lines
 
 
 def envelope(journal: Journal, late: Iterable[Late], told: Told, caller: str, shown: Shown) -> Envelope:
     """The lines for `caller`, oldest first: notices, deaths, late output, others' cells."""
     notices = [
         Notice(entry.text, label_of(entry, shown.execution))
-        for entry in journal.notices(told.index)
-        if entry.only_for in (None, caller) and entry.not_for != caller
+        for entry in journal.notices(told.since)
+        if told.owes(entry.index) and entry.only_for in (None, caller) and entry.not_for != caller
     ]
     notices += [
         Notice(death_text(entry))
-        for entry in journal.deaths(told.index)
-        if entry.process not in shown.deaths and entry.not_for != caller
+        for entry in journal.deaths(told.since)
+        if told.owes(entry.index) and entry.process not in shown.deaths and entry.not_for != caller
     ]
-    late_now = {one.key: one for one in late}
-    for key, one in late_now.items():
-        new = one.lines - told.late.get(key, 0)
-        if new > 0 and not (shown.whole and shown.execution == key):
-            notices.append(Notice(f"{plural(new, 'more line')} after its end", cell(one.number)))
-    others = [e for e in journal.ends(told.index) if _by_another(e, caller, shown)]
+    new_late: dict[Key, int] = {}
+    for one in late:
+        new = one.lines - told.late.get(one.key, 0)
+        if new <= 0:
+            continue
+        new_late[one.key] = new
+        if not (shown.whole and shown.execution == one.key):
+            notices.append(Notice(f"{plural(new, 'more line')} after its end", one.label or cell(one.number)))
+    others = [e for e in journal.ends(told.since) if told.owes(e.index) and _by_another(e, caller, shown)]
     if others:
         notices.append(Notice(others_text(others)))
-    return Envelope(notices, journal.index, {key: one.lines for key, one in late_now.items()})
+    return Envelope(notices, [*told.lost, range(told.index + 1, journal.index + 1)], new_late)
 
 
 def label_of(entry: NoticeEntry, shown: Key | None) -> str:

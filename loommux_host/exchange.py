@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types
 from mcp.shared.exceptions import MCPError
+
+if TYPE_CHECKING:
+    from .calls import Outcome
 
 SCOPE_KEY = "loommux.exchange"
 
@@ -24,7 +27,7 @@ class Exchange:
     def __init__(self) -> None:
         self.dropped = False
         self._cut_off: list[Callable[[], None]] = []
-        self._delivered: list[Callable[[], None]] = []
+        self._waiting: list[Outcome] = []
 
     @classmethod
     def of(cls, request: Any) -> Exchange | None:
@@ -33,20 +36,29 @@ class Exchange:
 
     def drop(self) -> None:
         """The connection is gone before the response was complete."""
-        self.dropped = True
-        self._delivered.clear()
+        self.close()
         for cut_off in self._cut_off:
             cut_off()
 
+    def close(self) -> None:
+        """Nothing more goes out; what still waits for that is lost."""
+        self.dropped = True
+        waiting, self._waiting = self._waiting, []
+        for outcome in waiting:
+            outcome.lost()
+
     def sent(self) -> None:
         """A part of the response went out; what was waiting for that has been handed over."""
-        waiting, self._delivered = self._delivered, []
-        for delivered in waiting:
-            delivered()
+        waiting, self._waiting = self._waiting, []
+        for outcome in waiting:
+            outcome.delivered()
 
-    def when_sent(self, delivered: Callable[[], None]) -> None:
-        if not self.dropped:
-            self._delivered.append(delivered)
+    def carries(self, outcome: Outcome) -> None:
+        """The next part of the response is that result."""
+        if self.dropped:
+            outcome.lost()
+        else:
+            self._waiting.append(outcome)
 
     @contextmanager
     def cutting_off(self) -> Iterator[None]:

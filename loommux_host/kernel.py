@@ -327,8 +327,9 @@ class Kernel:
         process = life.process.process
         match change:
             case Noticed():
+                label = change.label or life.mirror.label(change.serial)
                 self.journal.notice(
-                    process, change.at, change.text, label=change.label, serial=change.serial, number=change.number
+                    process, change.at, change.text, label=label, serial=change.serial, number=change.number
                 )
             case Ended(view) if view.origin.kind is not OriginKind.STARTUP:
                 at = view.completed_at or now()

@@ -42,7 +42,7 @@ def build_server(calls: Calls, caller: Callable[[Context], Caller]) -> Server[An
         with exchange.cutting_off() if exchange else nullcontext():
             outcome = await calls.call(lambda: caller(context), params.name, params.arguments or {}, _progress(context))
         if exchange:
-            exchange.when_sent(outcome.delivered)
+            exchange.carries(outcome)
         else:
             outcome.delivered()
         return _result(context, outcome.result)

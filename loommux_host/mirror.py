@@ -21,6 +21,7 @@ from loommux_kernel.protocol import (
     InputAwaited,
     NoticeGiven,
     Origin,
+    OriginKind,
     OutputArrived,
     Reply,
     State,
@@ -29,6 +30,8 @@ from loommux_kernel.protocol import (
 )
 from loommux_kernel.records import ExecutionRecord
 
+#: What startup files are called, which have no number.
+STARTUP = "Startup"
 #: Executions held; older ones are read from the store.
 KEPT = 32
 
@@ -104,6 +107,8 @@ class Mirror:
         self._running: list[View] = []
         #: Late lines by serial, also of executions that are no longer held.
         self.late: dict[int, tuple[int | None, int]] = {}
+        #: Serials of startup files.
+        self.startups: set[int] = set()
         self.last_serial = 0
         self.last_sequence = 0
         self.idle_since: float = ready_at
@@ -132,6 +137,10 @@ class Mirror:
 
     def by_number(self, number: int) -> View | None:
         return next((v for v in reversed(self._views.values()) if v.number == number), None)
+
+    def label(self, serial: int | None) -> str:
+        """What an execution is called beside its number."""
+        return STARTUP if serial in self.startups else ""
 
     # -- what goes in ----------------------------------------------------------
 
@@ -258,6 +267,8 @@ class Mirror:
     def _take(self, new: View) -> list[Change]:
         """Bring one execution up to what is now known of it, in place."""
         changes: list[Change] = []
+        if new.origin.kind is OriginKind.STARTUP:
+            self.startups.add(new.serial)
         if new.late_lines:
             self.late[new.serial] = (new.number, new.late_lines)
         known = self._views.get(new.serial)

@@ -95,8 +95,8 @@ class Notice:
 class Answer:
     """Common to all answers.
 
-    `notices` is the envelope, in order. `delivered` is called once the result
-    was handed over; only then has the caller been told.
+    `notices` is the envelope, in order. Either `delivered` is called once the result was
+    handed over, and only then has the caller been told, or `lost` when it will not be.
     """
 
     kernel: KernelFacts | None = None
@@ -105,6 +105,7 @@ class Answer:
     lease_alert: str | None = None
     now: float = 0.0
     delivered: Callable[[], None] = lambda: None
+    lost: Callable[[], None] = lambda: None
 
 
 @dataclass

@@ -283,14 +283,15 @@ class Service:
             binding.delivered()
 
         answer.delivered = delivered
+        answer.lost = lambda: self._sessions.lost(caller, kernel, envelope)
         return _answered(answer)
 
     def _refuse_after_death(self, caller: Caller, kernel: Kernel) -> None:
         """A session's first cell after a death it was not told of is not run (contract 5); people see it anyway."""
         if caller.person:
             return
-        after = self._sessions.told(caller, kernel).index
-        died = [e for e in kernel.journal.deaths(after) if not e.on_purpose]
+        told = self._sessions.told(caller, kernel)
+        died = [e for e in kernel.journal.deaths() if not (e.on_purpose or told.knows(e.index))]
         if died:
             kernel.start_again()
             raise Refused(words.kernel_died(died[-1].death, kernel.name, died[-1].lost))

@@ -213,8 +213,16 @@ class Sessions:
         return self._told.setdefault((caller.id, kernel.id), Told())
 
     def envelope(self, caller: Caller, kernel: Kernel, shown: Shown) -> Envelope:
-        """What the caller still has to be told about the kernel."""
-        return envelope(kernel.journal, late_lines(kernel), self.told(caller, kernel), caller.id, shown)
+        """What the caller still has to be told about the kernel; `delivered` or `lost` has to be said of it."""
+        told = self.told(caller, kernel)
+        what = envelope(kernel.journal, late_lines(kernel), told, caller.id, shown)
+        if not caller.person:  # people look; nothing is kept of what they have seen
+            what.sent(told, kernel.journal.index)
+        return what
+
+    def lost(self, caller: Caller, kernel: Kernel, what: Envelope) -> None:
+        """The result with that envelope will not be handed over."""
+        what.dropped(self.told(caller, kernel))
 
     def delivered(self, caller: Caller, kernel: Kernel, what: Envelope, shown: Shown) -> None:
         """The result with that envelope was handed over."""
@@ -241,7 +249,7 @@ class Sessions:
 def late_lines(kernel: Kernel) -> list[Late]:
     """Lines after the end of executions whose records can be read."""
     return [
-        Late((life.process.process, serial), number, lines)
+        Late((life.process.process, serial), number, lines, life.mirror.label(serial))
         for life in kernel.lives()
         for serial, (number, lines) in life.mirror.late.items()
     ]

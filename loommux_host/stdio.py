@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import eras
-from .calls import Calls, Progress, progress_message
+from .calls import Calls, Outcome, Progress, progress_message
 from .eras import ProtocolError
 from .tools import TOOLS
 from .wire import Reader, Writer, writer
@@ -107,11 +107,12 @@ class Conversation:
     # -- answers out -------------------------------------------------------------------
 
     async def _serve(self, id: RequestId, method: str, params: Mapping[str, Any]) -> None:
-        delivered = None
+        outcome = None
         try:
             if method == "tools/call":
                 self._enter(method, params)
-                result, delivered = await self._call(params)
+                outcome = await self._call(params)
+                result: Mapping[str, Any] = outcome.result
             else:
                 result = self._answer(method, params)
             answer = {"jsonrpc": "2.0", "id": id, "result": eras.complete(result) if self._modern else result}
@@ -123,9 +124,14 @@ class Conversation:
             text = f"Internal error: {type(error).__name__}: {error}"
             await self._refuse(id, ProtocolError(eras.INTERNAL_ERROR, text))
             return
-        await self._say(answer)
-        if delivered is not None:
-            delivered()
+        try:
+            await self._say(answer)
+        except BaseException:
+            if outcome is not None:
+                outcome.lost()
+            raise
+        if outcome is not None:
+            outcome.delivered()
 
     def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """What can be answered at once."""
@@ -168,7 +174,7 @@ class Conversation:
         if self._modern:
             self._client = eras.client_name(params["_meta"].get(eras.CLIENT_KEY))
 
-    async def _call(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Callable[[], None]]:
+    async def _call(self, params: Mapping[str, Any]) -> Outcome:
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             raise eras.invalid_params("name must be a string")
@@ -178,8 +184,7 @@ class Conversation:
             raise ProtocolError(eras.INVALID_PARAMS, f"Unknown tool: {name}")
         token = progress_token(params)
         progress = None if token is None else self._progress(token)
-        outcome = await self._calls.call(self._identify, name, arguments or {}, progress)
-        return outcome.result, outcome.delivered
+        return await self._calls.call(self._identify, name, arguments or {}, progress)
 
     def _identify(self) -> Caller:
         return self._caller(self._client, bool(self._modern))

@@ -202,7 +202,7 @@ class Output:
             if recorder.writer is not None:
                 recorder.writer.traceback(serial, text, shown)
             recorder.touch(serial)
-            recorder.notice(serial, number, f"In [{number}]", notice, now())
+            recorder.notice(serial, number, "" if number is None else f"In [{number}]", notice, now())
 
         self._say(act)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loommux_host.envelope import Late, Shown, Told, envelope
+from loommux_host.envelope import Envelope, Late, Shown, Told, envelope
 from loommux_host.journal import Journal
 from loommux_host.results import Death, Notice
 from loommux_kernel.protocol import Origin, OriginKind, State
@@ -15,9 +15,15 @@ NOTHING = Shown()
 
 def lines(journal: Journal, told: Told, shown: Shown = NOTHING, late: tuple[Late, ...] = ()) -> list[Notice]:
     """One result's envelope, handed over."""
-    one = envelope(journal, late, told, "me", shown)
+    one = sent(journal, told, shown, late)
     one.delivered(told)
     return one.notices
+
+
+def sent(journal: Journal, told: Told, shown: Shown = NOTHING, late: tuple[Late, ...] = ()) -> Envelope:
+    one = envelope(journal, late, told, "me", shown)
+    one.sent(told, journal.index)
+    return one
 
 
 def test_each_notice_is_told_once_in_order() -> None:
@@ -40,8 +46,40 @@ def test_a_notice_of_the_shown_execution_has_no_label() -> None:
 def test_what_was_not_handed_over_is_told_again() -> None:
     journal, told = Journal(), Told()
     journal.notice(1, 1.0, "again")
-    assert envelope(journal, (), told, "me", NOTHING).notices == [Notice("again")]
+    first = sent(journal, told)
+    assert first.notices == [Notice("again")]
+    first.dropped(told)
     assert lines(journal, told) == [Notice("again")]
+    assert lines(journal, told) == []
+
+
+def test_two_results_on_their_way_at_once_do_not_carry_the_same_notices() -> None:
+    journal, told, late = Journal(), Told(), (Late((1, 7), 7, 3),)
+    journal.notice(1, 1.0, "one")
+    first = sent(journal, told, late=late)
+    journal.notice(1, 1.0, "two")
+    second = sent(journal, told, late=late)
+    assert first.notices == [Notice("one"), Notice("3 more lines after its end", "In [7]")]
+    assert second.notices == [Notice("two")]
+    second.delivered(told)
+    first.dropped(told)
+    journal.notice(1, 1.0, "three")
+    assert lines(journal, told, late=late) == [
+        Notice("one"),
+        Notice("three"),
+        Notice("3 more lines after its end", "In [7]"),
+    ]
+    assert lines(journal, told, late=late) == []
+
+
+def test_a_caller_knows_of_what_was_handed_over_not_of_what_is_on_its_way() -> None:
+    journal, told = Journal(), Told()
+    journal.died(Death(1, 1.0, "exit", code=4), None, on_purpose=False)
+    assert not told.knows(1)
+    first = sent(journal, told)
+    assert not told.knows(1)
+    first.delivered(told)
+    assert told.knows(1)
 
 
 def test_notices_for_one_caller_are_for_that_one_alone() -> None:
@@ -89,6 +127,8 @@ def test_late_lines_are_told_as_they_grow_unless_the_result_shows_them() -> None
     assert lines(journal, told, late=(Late(seven, 7, 13),)) == [Notice("1 more line after its end", "In [7]")]
     assert lines(journal, told, Shown(seven, whole=True), (Late(seven, 7, 20),)) == []
     assert lines(journal, told, late=(Late(seven, 7, 20),)) == []
+    startup = Late((1, 1), None, 2, "Startup")
+    assert lines(journal, told, late=(startup,)) == [Notice("2 more lines after its end", "Startup")]
 
 
 def test_a_death_is_told_once_unless_the_result_says_it_or_the_caller_wanted_it() -> None:

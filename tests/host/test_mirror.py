@@ -138,6 +138,14 @@ def test_late_output_is_kept_apart_and_remembered_for_executions_no_longer_held(
     assert mirror.late == {1: (1, 12)}
 
 
+def test_a_startup_file_is_called_so_also_when_it_is_no_longer_held() -> None:
+    mirror, _ = fed([])
+    mirror.mend([record(1, origin=Origin(OriginKind.STARTUP, "10-env.py"))])
+    mirror.mend([record(n) for n in range(KEPT + 10, 1, -1)])
+    assert mirror.by_serial(1) is None
+    assert (mirror.label(1), mirror.label(2), mirror.label(None)) == ("Startup", "", "")
+
+
 def test_a_running_execution_is_held_however_many_come_after_it() -> None:
     mirror, _ = fed([started(1, 1)])
     mirror.mend([record(n) for n in range(KEPT + 10, 1, -1)])

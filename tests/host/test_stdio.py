@@ -56,7 +56,7 @@ class FakeCalls:
                 self.cancelled.append(source)
                 raise
         content = [{"type": "text", "text": f"ran {source} · é"}]
-        return Outcome({"content": content, "isError": False}, lambda: self.delivered.append(source))
+        return Outcome({"content": content, "isError": False}, lambda: self.delivered.append(source), lambda: None)
 
 
 class Client:
