@@ -148,13 +148,21 @@ class KernelProcess:
 Launch = Callable[..., KernelProcess]
 
 
+class AnonymousSession(Session):
+    """A session whose message ids do not carry this process's id, as those of clients in browsers."""
+
+    @property
+    def msg_id(self) -> str:
+        return uuid.uuid4().hex
+
+
 class Client:
     """One Jupyter client of a kernel."""
 
     def __init__(self, info: Message, session: str, username: str = "") -> None:
         self.id = session
         self._mark = uuid.uuid4().hex
-        self.session = Session(key=info["key"].encode(), session=session, username=username)
+        self.session = AnonymousSession(key=info["key"].encode(), session=session, username=username)
         self._context = zmq.Context()
         self.shell = self._connect(zmq.DEALER, info, "shell")
         self.control = self._connect(zmq.DEALER, info, "control")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from typing import Any
@@ -25,13 +26,12 @@ from loommux_kernel.protocol import (
     now,
 )
 
-#: How this process is called as a client.
-ME = program_name(sys.orig_argv)
+ME = "ada"
 
 
 @pytest.fixture
 def foreign(kernel: KernelProcess) -> Client:
-    return kernel.foreign("ada")
+    return kernel.foreign(ME)
 
 
 def test_a_foreign_cell_is_recorded_with_its_origin_and_takes_the_next_number(server: Client, foreign: Client) -> None:
@@ -212,6 +212,16 @@ def test_an_unreadable_request_is_answered(foreign: Client) -> None:
 )  # fmt: skip
 def test_a_client_is_called_as_people_call_its_program(command: list[str], name: str | None) -> None:
     assert program_name(command) == name
+
+
+def test_a_client_that_tells_its_pid_is_called_by_its_program() -> None:
+    client = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        header = {"session": "s", "username": "ada", "msg_id": f"s_{client.pid}_1"}
+        assert Clients("server").origin(header).label.startswith("python")
+    finally:
+        client.communicate()
+    assert Clients("server").origin(header).label == "ada"
 
 
 def test_clients_without_a_pid_are_called_by_their_user_or_not_at_all() -> None:
