@@ -36,11 +36,12 @@ from loommux_kernel.gate import Execution
 from loommux_kernel.messages import RECORDED, Messages
 from loommux_kernel.ordered import PENDING_BYTES
 from loommux_kernel.output import Finished, Output
-from loommux_kernel.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
+from loommux_kernel.protocol import EVENT_TOPIC, EVENT_TYPE, Event, State, Stream
 from loommux_kernel.recorder import REMEMBERED, Recorder
 from loommux_kernel.records import RecordWriter
 from loommux_kernel.streams import OrderedStream
 from loommux_kernel.tasks import TaskWatch
+from loommux_kernel.views import Views
 from loommux_kernel.wire import QuickSession
 
 __all__ = ["Capture", "Finished", "current_execution"]
@@ -137,6 +138,7 @@ class Capture(Output):
     ) -> None:
         super().__init__(open_writer, descriptors, log)
         self._messages = Messages()
+        self._views = Views(self._show_view)
         self._iopub: TappedIOPubThread | None = None
         self._session: Any = None
         self._shell: Any = None
@@ -184,6 +186,12 @@ class Capture(Output):
                 self._serials.popitem(last=False)
         super().begin(execution, parent)
 
+    def finish(
+        self, execution: Execution, state: State, ename: str | None, evalue: str | None, completed_at: float
+    ) -> Finished:
+        self._views.ended(execution.serial)
+        return super().finish(execution, state, ename, evalue, completed_at)
+
     def message(self, msg: dict[str, Any], ident: Any, buffers: list[Any]) -> None:
         """A message for IOPub, in the thread and context that sends it."""
         kind = msg["header"]["msg_type"]
@@ -202,6 +210,7 @@ class Capture(Output):
             self._queue.rouse()
         if self._queue.pending > PENDING_BYTES:
             self._queue.wait_for_room()
+        self._views.sent(serial, kind, msg["content"])
 
     def packed(self, frames: list[Any]) -> None:
         """A message for IOPub that comes packed."""
@@ -221,6 +230,11 @@ class Capture(Output):
         msg = self._session.deserialize(parts)
         serial = self._serial_of(msg["parent_header"])
         self._messages.record(recorder, serial, msg["header"]["msg_type"], msg["content"])
+
+    def _show_view(self, serial: int, model: str, text: str, last: bool) -> None:
+        self._queue.put(lambda recorder: self._messages.view(recorder, serial, model, text, last))
+        if self._queue.asleep:
+            self._queue.rouse()
 
     def _serial_of(self, parent: dict[str, Any]) -> int:
         return self._serials.get(parent.get("msg_id", ""), self._queue.latest)

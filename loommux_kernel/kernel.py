@@ -37,7 +37,7 @@ from loommux_kernel.protocol import (
     Submission,
     now,
 )
-from loommux_kernel.running import KernelShell
+from loommux_kernel.running import ZMQInteractiveShell
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Asked:
 class GatedKernel(ListeningKernel):
     """An IPython kernel that records what runs in it and is run by a server."""
 
-    shell_class = Type(KernelShell)
+    shell_class = Type(ZMQInteractiveShell)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

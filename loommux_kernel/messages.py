@@ -13,24 +13,22 @@ from typing import Any
 from loommux_kernel.protocol import Stream
 from loommux_kernel.recorder import Recorder
 from loommux_kernel.tracebacks import shortened
+from loommux_kernel.widgets import EMPTY_OUTPUT, VIEW, OutputWidgets, view_of
 
 #: Messages that change the record; the others only pass to attached clients.
 RECORDED = frozenset(
     {
         "display_data", "update_display_data", "execute_result", "error", "clear_output", "stream",
-        "comm_open", "comm_msg",
+        "comm_open", "comm_msg", "comm_close",
     }
 )  # fmt: skip
 
 
 class Messages:
-    """Records what messages show; remembers which output widgets capture."""
+    """Records what messages show."""
 
     def __init__(self) -> None:
-        #: Comm ids of `ipywidgets.Output` that capture now: a clear is theirs, not the cell's.
-        self._capturing: set[str] = set()
-        #: How many outputs of such a widget are recorded.
-        self._shown: dict[str, int] = {}
+        self._widgets = OutputWidgets()
 
     def record(self, recorder: Recorder, serial: int, kind: str, content: dict[str, Any]) -> None:
         """Record one message of an execution; unknown kinds change nothing."""
@@ -48,13 +46,17 @@ class Messages:
 
     def _display(self, recorder: Recorder, serial: int, kind: str, content: dict[str, Any]) -> None:
         assert recorder.writer is not None
+        bundle = _bundle(content)
+        view = view_of(bundle) if kind == "display" else None
+        if view is not None and bundle.get("text/plain") == EMPTY_OUTPUT:
+            bundle["text/plain"] = ""  # what it captures is its text
         recorder.writer.display(
             serial,
             kind=kind,
             number=content.get("execution_count"),
-            bundle=_bundle(content),
+            bundle=bundle,
             metadata=content.get("metadata") or {},
-            display_id=(content.get("transient") or {}).get("display_id"),
+            display_id=(content.get("transient") or {}).get("display_id", view),
         )
         recorder.known(serial).displays += _has_image(content)
         recorder.touch(serial)
@@ -65,9 +67,10 @@ class Messages:
         if display_id is None:
             self._display(recorder, serial, "display", content)
             return
-        recorder.writer.update_display(serial, display_id, _bundle(content), content.get("metadata") or {})
-        recorder.known(serial).displays += _has_image(content)
-        recorder.touch(serial)
+        metadata = content.get("metadata") or {}
+        for changed in recorder.writer.update_display(serial, display_id, _bundle(content), metadata):
+            recorder.known(changed).displays += _has_image(content)
+            recorder.touch(changed)
 
     def _error(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
         assert recorder.writer is not None
@@ -78,8 +81,7 @@ class Messages:
 
     def _clear_output(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
         assert recorder.writer is not None
-        if not self._capturing:
-            recorder.writer.clear(serial, bool(content.get("wait")))
+        recorder.writer.clear(serial, bool(content.get("wait")))
         recorder.touch(serial)
 
     def _stream(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
@@ -88,32 +90,27 @@ class Messages:
         recorder.writer.text(serial, stream, str(content.get("text", "")))
         recorder.touch(serial)
 
-    # -- ipywidgets.Output -------------------------------------------------------------
+    # -- ipywidgets --------------------------------------------------------------------
 
     def _comm_open(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
         self._comm_msg(recorder, serial, content)
 
     def _comm_msg(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
-        """An output widget that begins or ends to capture, or was given outputs to show."""
-        state = (content.get("data") or {}).get("state")
-        if not isinstance(state, dict):
-            return
-        comm = content.get("comm_id", "")
-        if "msg_id" in state:
-            (self._capturing.add if state["msg_id"] else self._capturing.discard)(comm)
-        outputs = state.get("outputs")
-        if isinstance(outputs, list | tuple):
-            shown = self._shown.get(comm, 0)
-            self._shown[comm] = len(outputs)
-            for output in outputs[shown:]:
-                self._widget_output(recorder, serial, output)
+        assert recorder.writer is not None
+        self._widgets.changed(
+            recorder.writer, serial, content, lambda kind, output: self.record(recorder, serial, kind, output)
+        )
 
-    def _widget_output(self, recorder: Recorder, serial: int, output: Any) -> None:
-        if not isinstance(output, dict):
-            return
-        kind = str(output.get("output_type", ""))
-        if kind in {"stream", "display_data", "execute_result", "error"}:
-            self.record(recorder, serial, kind, output)
+    def _comm_close(self, recorder: Recorder, serial: int, content: dict[str, Any]) -> None:
+        assert recorder.writer is not None
+        self._widgets.closed(recorder.writer, serial, content)
+
+    def view(self, recorder: Recorder, serial: int, model: str, text: str, last: bool) -> None:
+        """A displayed widget says something else of itself; when it is the last, it is shown anew if need be."""
+        if recorder.writer is not None and serial:
+            bundle = {"text/plain": text, VIEW: {"version_major": 2, "version_minor": 0, "model_id": model}}
+            for changed in recorder.writer.update_display(serial, model, bundle, {}, anew=last):
+                recorder.touch(changed)
 
 
 def _bundle(content: dict[str, Any]) -> dict[str, Any]:

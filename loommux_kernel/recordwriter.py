@@ -143,31 +143,51 @@ class RecordWriter(Forgetful):
                 self._shown.popitem(last=False)
         return ordinal
 
-    def update_display(self, serial: int, display_id: str, bundle: dict[str, Any], metadata: dict[str, Any]) -> None:
+    def update_display(
+        self, serial: int, display_id: str, bundle: dict[str, Any], metadata: dict[str, Any], *, anew: bool = True
+    ) -> set[int]:
         """Every display with that id shows something else.
 
         One whose text has left the screen is shown anew: at the end of its
         execution if that is `serial`, which updates it, else as a display of `serial`.
+        It stays as it is without `anew`. Returns the executions that have changed.
         """
         if not self._ours:
-            return
+            return set()
         display_id = visible(display_id)
         kept: list[tuple[int, int]] = []
+        changed: set[int] = set()
         for owner, ordinal in self._shown.get(display_id, ()):
             execution = self._change(owner)
-            if owner == serial or execution.transcript.holds(ordinal):
+            if execution.transcript.holds(ordinal) or (anew and owner == serial):
                 execution.receive().update(ordinal, bundle, metadata, display_id)
+                kept.append((owner, ordinal))
+                changed.add(owner)
+            elif not anew:
                 kept.append((owner, ordinal))
             else:
                 execution.transcript.forget(ordinal)
         self._shown[display_id] = kept
-        if not kept:
+        if anew and not kept:
             self.display(serial, kind="display", number=None, bundle=bundle, metadata=metadata, display_id=display_id)
+            changed.add(serial)
+        return changed
 
     def clear(self, serial: int, wait: bool) -> None:
         """`clear_output`; with `wait` it happens before the next output."""
         if self._ours:
             self._change(serial).receive().clear(wait)
+
+    def capture(self, serial: int, widget: str, on: bool) -> None:
+        """An output widget begins or ends to capture what the execution says; its clears are its own."""
+        if self._ours:
+            transcript = self._change(serial).transcript
+            transcript.capture(widget) if on else transcript.release(widget)
+
+    def close_widget(self, serial: int, widget: str) -> None:
+        """An output widget is gone, and what it shows of that execution."""
+        if self._ours:
+            self._change(serial).transcript.close_widget(widget)
 
     # -- beside the output -------------------------------------------------------
 

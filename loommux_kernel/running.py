@@ -27,8 +27,8 @@ from loommux_kernel.refusals import ServerStdin
 from loommux_kernel.shell import Shell
 
 
-class KernelShell(Guard, Shell):
-    """The shell of every kernel."""
+class ZMQInteractiveShell(Guard, Shell):
+    """The shell of every kernel; rich, Keras and others know a notebook by this name of its class."""
 
     displayhook_class = Type(LastValueHook)
 

@@ -175,11 +175,13 @@ class Screen:
 
     # -- blocks ----------------------------------------------------------------
 
-    def _begin_block(self) -> int:
+    def begin_block(self) -> int:
+        """Lines of their own begin; how many there are before them."""
         self.fresh_line()
         return self.settled_lines + self._y
 
-    def _end_block(self, key: int, before: int) -> int:
+    def end_block(self, key: int, before: int) -> int:
+        """What came since `begin_block` is a block; how many lines there are up to its end."""
         self.fresh_line()
         if len(self._blocks) >= 2 * SCREEN_LINES:
             self._blocks = self.blocks()
@@ -215,6 +217,26 @@ class Screen:
         self._ensure_row()
         self._scroll()
         return True
+
+    def remove_block(self, key: int) -> None:
+        """Erase what of the block is still on the screen, and the blocks in it."""
+        before, end = self._blocks.pop(key, (0, 0))
+        first, stop = max(0, before - self.settled_lines), end - self.settled_lines
+        gone = min(stop, len(self._rows)) - first
+        if gone <= 0:
+            return
+        self._discard(self._rows[first : first + gone])
+        del self._rows[first : first + gone], self._drawn[first : first + gone]
+        self._blocks = {
+            k: (b - gone * (b >= end), e - gone * (e >= end))
+            for k, (b, e) in self._blocks.items()
+            if not before <= b <= e <= end or b == end
+        }
+        if self._y >= first + gone:
+            self._y -= gone
+        elif self._y >= first:
+            self._y, self._x = first, 0
+        self._ensure_row()
 
     # -- cursor and erasing ----------------------------------------------------
 

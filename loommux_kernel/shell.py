@@ -21,7 +21,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 
-from loommux_kernel import commands, refusals, tracebacks
+from loommux_kernel import commands, libraries, refusals, tracebacks
 from loommux_kernel.ends import message_of, safe_text
 
 
@@ -50,6 +50,7 @@ class Shell(ZMQInteractiveShell):
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
         refusals.refuse_debuggers(self._foreign)
         refusals.refuse_second_loop()
+        libraries.mend_on_import()
 
     def init_magics(self) -> None:
         super().init_magics()

@@ -42,9 +42,9 @@ class Terminal(Screen):
 
     def block(self, key: int, text: str) -> int:
         """Append `text` in lines of its own, to be replaced by `key`; return the lines up to its end."""
-        before = self._begin_block()
+        before = self.begin_block()
         self.feed(flatten(text))
-        return self._end_block(key, before)
+        return self.end_block(key, before)
 
     def replace_block(self, key: int, text: str) -> bool:
         """Put `text` where the block is, if all of it is still on the screen."""

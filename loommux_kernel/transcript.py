@@ -18,6 +18,7 @@ from loommux_kernel.bundles import bundle_text, no_text_line
 from loommux_kernel.longrow import Fetch
 from loommux_kernel.protocol import Counts, Stream
 from loommux_kernel.recordstore import CODES, Kind, Row
+from loommux_kernel.regions import Regions
 from loommux_kernel.streamlog import StreamLog
 from loommux_kernel.terminal import flatten
 
@@ -46,6 +47,7 @@ class Transcript:
         #: The stream that the combined one is the same as, None when there is no such stream.
         self.sole: Stream | None = None
         self._clear_waits = False
+        self._regions = Regions()
         self._copies: list[tuple[Stream, int]] = []
         self.last_ordinal = 0
         #: Lines up to the end of the displays whose text is still on the screen.
@@ -90,6 +92,7 @@ class Transcript:
         """A bundle with its text; its ordinal."""
         self._output()
         self.last_ordinal += 1
+        self._regions.shown(self.last_ordinal)
         text = bundle_text(bundle)
         if text is not None and kind == "result" and number is not None:
             self._diverge()
@@ -122,13 +125,31 @@ class Transcript:
         self._keep(ordinal, "display", bundle, metadata, display_id)
 
     def forget(self, ordinal: int) -> None:
-        """Another execution shows the display now."""
+        """The display is gone, or another execution shows it now."""
         self._unsaved.pop(ordinal, None)
         self._sizes.pop(ordinal, None)
         self._gone.append((ordinal, ordinal))
 
+    def capture(self, widget: str) -> None:
+        """An output widget captures what comes from here on."""
+        self._regions.begin(widget, self.logs, self.sole)
+        self._follow_blocks()
+
+    def release(self, widget: str) -> None:
+        """An output widget captures no more."""
+        self._regions.end(widget, self.logs)
+        self._follow_blocks()
+
+    def close_widget(self, widget: str) -> None:
+        """An output widget is gone, and what it holds with it."""
+        self._regions.end(widget, self.logs)
+        self._forget_all(self._regions.erase(widget, self.logs))
+
     def clear(self, wait: bool) -> None:
-        """Erase what is on the screens and all displays, now or before the next output."""
+        """Erase what is on the screens and all displays, or what a capturing widget holds, now or before more comes."""
+        if self._regions.capturing:
+            self._forget_all(self._regions.clear(wait, self.logs))
+            return
         if wait:
             self._clear_waits = True
             return
@@ -139,6 +160,7 @@ class Transcript:
         self._gone.append((1, self.last_ordinal))
         for kept in (self._lines, self._unsaved, self._moved, self._sizes):
             kept.clear()
+        self._regions.cleared(self.logs)
 
     # -- what there is ---------------------------------------------------------
 
@@ -218,8 +240,17 @@ class Transcript:
         return lambda row, part: self._fetch_from(stream, row, part)
 
     def _output(self) -> None:
-        if self._clear_waits:
+        if self._regions.clears:
+            self._forget_all(self._regions.clear(False, self.logs))
+        elif self._clear_waits:
             self.clear(wait=False)
+
+    def _forget_all(self, ordinals: list[int]) -> None:
+        for ordinal in ordinals:
+            self.forget(ordinal)
+            self._lines.pop(ordinal, None)
+            self._moved.discard(ordinal)
+        self._follow_blocks()
 
     def _combined(self) -> StreamLog:
         return self._log(Stream.COMBINED)
@@ -269,7 +300,7 @@ class Transcript:
         """Take over where the displays that are still on the screen end."""
         blocks = self._combined().terminal.blocks() if self.logs else {}
         for ordinal, (_, end) in blocks.items():
-            if ordinal and self._lines.get(ordinal) != end:
+            if ordinal > 0 and self._lines.get(ordinal) != end:
                 self._lines[ordinal] = end
                 self._moved.add(ordinal)
 
