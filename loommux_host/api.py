@@ -28,13 +28,10 @@ from .history import History
 from .kernel import Kernel
 from .lease_policy import InvalidPolicy
 from .limits import Limits
-from .parameters import LARGEST_INTEGER
-from .refused import Refused
 from .results import Answer
 from .service import Service
 from .sessions import Caller
 from .waiting import Patience
-from .words import invalid_argument
 
 PERSON = Caller("person", "", OriginKind.CONSOLE)
 
@@ -88,13 +85,9 @@ class Api:
         return await self.history.executions(self._kernel(request), a["limit"], a["before"], a["process"])
 
     async def execution(self, request: Request, arguments: Arguments) -> Response:
-        text = request.path_params["n"]
-        if text != "latest" and not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= LARGEST_INTEGER):
-            raise Refused(invalid_argument("n", text, "a positive integer, or latest"))
-        number = None if text == "latest" else int(text)
         kernel = self._kernel(request).id
         answer = self.service.execution_status(
-            _who(request), execution=number, process=arguments["process"], kernel=kernel
+            _who(request), execution=arguments["n"], process=arguments["process"], kernel=kernel
         )
         return await self._answered(await answer)
 

@@ -6,6 +6,7 @@ served and described. Used by `http`, and by `api` for the description.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .endpoints import Endpoint
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 #: The longest that one request waits, in seconds; a follower asks again.
 LONGEST_WAIT = 3600.0
 LONGEST_FOLLOW = 30.0
+NUMBER = re.compile("^(latest|[1-9][0-9]{0,14})$")
 PAGE = 50
 LARGEST_PAGE = 500
 
@@ -38,8 +40,15 @@ def _page(value: object) -> int:
     return value
 
 
+def _which(value: object) -> int | None:
+    if not isinstance(value, str) or not NUMBER.fullmatch(value):
+        raise ValueError
+    return None if value == "latest" else int(value)
+
+
 SECONDS, FOLLOW = _span(0, LONGEST_WAIT), _span(0, LONGEST_FOLLOW)
 LIMIT = Kind({"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE}, f"from 1 to {LARGEST_PAGE}", _page)
+WHICH = {"n": Kind({"type": "string", "pattern": NUMBER.pattern}, "a positive integer, or latest", _which)}
 CONTEXT = Parameter("context", TEXT, "Id of the kernel from whose home a bare name is looked up.")
 PROCESS = Parameter("process", POSITIVE, "The process whose records are read; left out: the one that runs now.")
 EXECUTION = Parameter("execution", POSITIVE, "The cell's number; left out: the running one, else the most recent.")
@@ -95,7 +104,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", ONE, "One kernel.", api.resource, answer=RESOURCE),
         Endpoint("GET", f"{ONE}/executions", "Its executions, newest first.", api.executions, query=PAGES),
         Endpoint("POST", f"{ONE}/executions", "Run a cell.", api.run, body=RUNS, errors=CONFLICT),
-        Endpoint("GET", f"{ONE}/executions/{{n}}", "One of them, or latest.", api.execution, query=[PROCESS]),
+        Endpoint("GET", f"{ONE}/executions/{{n}}", "One, or latest.", api.execution, query=[PROCESS], in_path=WHICH),
         Endpoint("POST", f"{ONE}/wait", "Wait for an execution.", api.wait, body=WAITS),
         Endpoint("GET", f"{ONE}/output", "Lines of one stream.", api.output, query=READS),
         Endpoint("GET", f"{ONE}/search", "Lines that match.", api.search, query=SEARCHES),

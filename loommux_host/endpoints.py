@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .parameters import BadArgument, Parameter
+from .parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
 from .reading import RecordsGone
 from .refused import Refused
 from .registry import TooManyKernels
@@ -43,7 +44,10 @@ Handler = Callable[[Request, Arguments], Awaitable["dict[str, Any] | list[Any] |
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One method of one path. `query` and `body` are its arguments; `answer` is a JSON schema."""
+    """One method of one path. `query` and `body` are its arguments; `answer` is a JSON schema.
+
+    `in_path` says what stands in the path, where that is not any text.
+    """
 
     method: str
     path: str
@@ -54,13 +58,13 @@ class Endpoint:
     answer: Mapping[str, Any] | None = None
     errors: Sequence[int] = (404,)
     media_type: str = "application/json"
+    in_path: Mapping[str, Kind] = field(default_factory=dict)
 
-    def route(self) -> Route:
-        return Route(self.path, self._serve, methods=[self.method])
-
-    async def _serve(self, request: Request) -> Response:
+    async def serve(self, request: Request) -> Response:
         try:
-            arguments = checked(self.query, _from_query(self.query, request))
+            in_path = [Parameter(name, kind, "", required=True) for name, kind in self.in_path.items()]
+            arguments = checked(in_path, {name: request.path_params[name] for name in self.in_path})
+            arguments |= checked(self.query, _from_query(self.query, request))
             if self.body is not None:
                 arguments |= checked(self.body, await _from_body(request))
             answer = await self.handler(request, arguments)
@@ -74,6 +78,18 @@ class Endpoint:
         except TooManyKernels as full:
             return error(409, "too_many_kernels", str(full))
         return answer if isinstance(answer, Response) else JSONResponse(answer, headers={"cache-control": "no-store"})
+
+
+def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+    """One route for each path: a method that it does not take is answered with all that it takes."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [Route(path, partial(_serve, methods), methods=list(methods)) for path, methods in paths.items()]
+
+
+async def _serve(methods: Mapping[str, Endpoint], request: Request) -> Response:
+    return await methods["GET" if request.method == "HEAD" else request.method].serve(request)
 
 
 def checked(parameters: Sequence[Parameter], given: Mapping[str, object]) -> Arguments:
@@ -191,8 +207,11 @@ ERROR = {
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    in_path = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
-    parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in in_path]
+    in_path = dict.fromkeys([part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")], TEXT)
+    in_path.update(endpoint.in_path)
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": kind.schema} for name, kind in in_path.items()
+    ]
     parameters += [
         {"name": p.name, "in": "query", "required": p.required, "description": p.description, "schema": _schema(p)}
         for p in endpoint.query
@@ -225,4 +244,6 @@ def _content(schema: Mapping[str, Any], media_type: str = "application/json") ->
 
 def _schema(parameter: Parameter) -> dict[str, Any]:
     default = {} if parameter.default is None else {"default": parameter.default}
-    return {**parameter.kind.schema, **default}
+    # Tools leave it out: it would cost every model's context.
+    largest = {"maximum": LARGEST_INTEGER} if parameter.kind.schema["type"] == "integer" else {}
+    return {**largest, **parameter.kind.schema, **default}

@@ -24,7 +24,7 @@ from .binding import Binder
 from .callers import Context, address_of, caller_of
 from .config import Config
 from .door import Door
-from .endpoints import error, http_error, server_error
+from .endpoints import error, http_error, routes, server_error
 from .events import Feed
 from .fleet import Fleet
 from .gauges import Gauges
@@ -70,8 +70,8 @@ class HttpApp:
             build_server(calls, identify), parts.leasing, parts.binder, service.sessions,
             handshake_only=config.protocol == "handshake", sweep_seconds=config.sweep_interval_seconds,
         )  # fmt: skip
-        routes = [Route(config.path, self._door), *(endpoint.route() for endpoint in endpoints(api))]
-        starlette = Starlette(routes=routes, exception_handlers={HTTPException: http_error, Exception: server_error})
+        paths = [Route(config.path, self._door), *routes(endpoints(api))]
+        starlette = Starlette(routes=paths, exception_handlers={HTTPException: http_error, Exception: server_error})
         self._hours = UntilStopped(starlette)
         self.asgi: ASGIApp = Guard(self._hours, rules)
 

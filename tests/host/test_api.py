@@ -84,7 +84,9 @@ async def test_every_refusal_of_every_route_has_one_shape(http: httpx2.AsyncClie
         await _refused_alike(http, endpoint)
     assert_refused(await http.get("/api/nowhere"), 404, "not_found")
     assert_refused(await http.get("/"), 404, "not_found")
-    assert_refused(await http.delete("/api/resources"), 405, "method_not_allowed")
+    refused = await http.delete("/api/resources")
+    assert_refused(refused, 405, "method_not_allowed")
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
 async def _refused_alike(http: httpx2.AsyncClient, endpoint: Endpoint) -> None:
