@@ -6,10 +6,12 @@ init, no host. `Client` is one Jupyter client: the server's own, or a foreign on
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,6 +88,7 @@ class KernelProcess:
             stderr=log,
             pass_fds=[write],
             start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             env={**os.environ, "NO_COLOR": "1", **(environment or {})},
         )
         log.close()
@@ -142,6 +145,11 @@ class KernelProcess:
             self.process.kill()
         self.process.wait(TIMEOUT)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _die_with_parent() -> None:
+    """So that a test run that is killed leaves no kernel behind (prctl: PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 #: Starts a kernel process; the fixture of that name ends it.
