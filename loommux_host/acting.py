@@ -6,7 +6,7 @@ A running cell of someone who is still there is interrupted only when its number
 
 from __future__ import annotations
 
-from loommux_host.interrupting import Interrupted
+from loommux_host.interrupting import SECONDS, Interrupted
 from loommux_host.kernel import Kernel
 from loommux_host.mirror import View
 from loommux_host.phrases import cell, sender
@@ -27,14 +27,16 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
         raise Refused(not_yours(theirs.number, kernel.name, now() - theirs.submitted_at, theirs.origin))
     outcome = await kernel.interrupt(number)
     if outcome.result == "unresponsive":
-        raise Refused(kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0))
+        raise Refused(kernel_unresponsive(kernel.name, max(kernel.facts().stale_seconds or 0.0, SECONDS)))
     if theirs and outcome.view is theirs and outcome.result != "not_running":
         _tell_owner(caller, kernel, theirs, outcome)
     return InterruptAnswer(
         result=outcome.result,
         execution=of_view(life, outcome.view) if life and outcome.view else None,
         detail=_detail(outcome),
-        survivors=list(outcome.survivors),
+        ended_processes=outcome.processes.ended,
+        still_alive=list(outcome.processes.alive),
+        survivors=list(outcome.processes.away),
     )
 
 
@@ -76,4 +78,10 @@ def _detail(outcome: Interrupted) -> str:
         return ""
     if not outcome.answered:
         return ", and the kernel has not taken the interrupt yet: native code holds the interpreter"
-    return "; it has caught the interrupt, or native code holds it off"
+    if outcome.felt is None:
+        return "; it has caught the interrupt, or native code holds it off"
+    return (
+        "; it has caught the interrupt and goes on"
+        if outcome.felt
+        else "; it has not felt the interrupt yet: native code holds it off"
+    )

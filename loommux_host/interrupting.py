@@ -20,19 +20,38 @@ from loommux_kernel.protocol import State, now
 #: How long an interrupt waits to see what it did; processes are killed after two seconds.
 SECONDS = 2.0
 SECONDS_WITH_PROCESSES = 3.0
+#: Between two looks at processes that are being ended.
+LOOK_SECONDS = 0.1
+#: How long the kernel may take to say whether an interrupt was felt.
+FELT_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What became of the cell's processes, with their commands.
+
+    `ended` have gone; `alive` were signalled and are still there; `away` have left the
+    kernel's session and were left alone.
+    """
+
+    ended: int = 0
+    alive: tuple[tuple[int, str], ...] = ()
+    away: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Interrupted:
     """`result` is a word of contract 4, or ``unresponsive`` when not even the aim is known.
 
-    `answered`: the kernel has taken the request. `survivors` are processes out of its reach.
+    `answered`: the kernel has taken the request; `felt`: the cell's code got the interrupt, None when
+    that is not known.
     """
 
     result: str
     view: View | None
     answered: bool = True
-    survivors: tuple[tuple[int, str], ...] = ()
+    felt: bool | None = None
+    processes: Processes = Processes()
 
 
 async def interrupt(life: Life, number: int | None) -> Interrupted:
@@ -57,10 +76,11 @@ async def interrupt(life: Life, number: int | None) -> Interrupted:
     seconds = SECONDS_WITH_PROCESSES if answer and answer.get("pending_children") else SECONDS
     left = max(0.0, began + seconds - loop.time())
     await follow(life, lambda: not target.running, Patience(left, left))
+    processes = await _processes(life, answer or {}, began + SECONDS_WITH_PROCESSES)
     if target.running:
-        return Interrupted("interrupt_sent", target, answer is not None, await _survivors(life, answer))
-    result = "interrupted" if target.state is State.INTERRUPTED else "ended"
-    return Interrupted(result, target, survivors=await _survivors(life, answer))
+        felt = await _felt(life, target) if answer is not None else None
+        return Interrupted("interrupt_sent", target, answer is not None, felt, processes)
+    return Interrupted("interrupted" if target.state is State.INTERRUPTED else "ended", target, processes=processes)
 
 
 async def _missed(life: Life, result: str, number: int | None, view: View | None) -> Interrupted:
@@ -81,9 +101,20 @@ async def _target(life: Life, answer: dict[str, Any] | None, pending: Sent | Non
     return pending.view if pending else life.mirror.running
 
 
-async def _survivors(life: Life, answer: dict[str, Any] | None) -> tuple[tuple[int, str], ...]:
-    """The processes of the cell that are out of an interrupt's reach, as far as they still live."""
-    left = set((answer or {}).get("left_children", ()))
-    if not left:
-        return ()
-    return tuple((p.pid, p.command) for p in await life.process.descendants() if p.pid in left)
+async def _felt(life: Life, target: View) -> bool | None:
+    """Whether an interrupt has reached the code of a cell that goes on."""
+    status = await life.ask("status", deadline=FELT_SECONDS)
+    return bool(status["felt"]) if status is not None and status["serial"] == target.serial else None
+
+
+async def _processes(life: Life, answer: dict[str, Any], until: float) -> Processes:
+    """Wait for the end of the processes that are pursued; what is there then."""
+    pursued, away = set(answer.get("pending_children", ())), set(answer.get("left_children", ()))
+    if not pursued and not away:
+        return Processes()
+    while True:
+        there = [(p.pid, p.command) for p in await life.process.descendants()]
+        alive = tuple(p for p in there if p[0] in pursued)
+        if not alive or asyncio.get_running_loop().time() >= until:
+            return Processes(len(pursued) - len(alive), alive, tuple(p for p in there if p[0] in away))
+        await asyncio.sleep(LOOK_SECONDS)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from loommux_host.faults import shown
 from loommux_host.spawn import Ending
 from loommux_kernel.protocol import LaunchFile, now
 
@@ -120,7 +121,7 @@ class KernelProcess:
             max_rss_bytes=ending.max_rss_bytes,
             ended_processes=ending.ended,
             left=await asyncio.to_thread(_named, ending.left) if ending.left else (),
-            faults=faults if name in FATAL or os.name == "nt" else None,
+            faults=shown(faults) if faults and (name in FATAL or os.name == "nt") else None,
             log_tail=tail,
         )
 

@@ -208,6 +208,7 @@ class MemoryChannel:
         running = self._running
         return {
             "serial": running[0] if running else None,
+            "felt": False,
             "sequence": self._sequence,
             "last_serial": self._serial,
             "clients": self.clients,

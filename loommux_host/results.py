@@ -186,11 +186,17 @@ class SearchAnswer(Answer):
 
 @dataclass
 class InterruptAnswer(Answer):
-    """`result` is interrupted, ended, interrupt_sent, idle or not_running (contract 4)."""
+    """`result` is interrupted, ended, interrupt_sent, idle or not_running (contract 4).
+
+    Of the processes that the cell had started `ended_processes` have ended, `still_alive` have
+    not although they were signalled, and `survivors` were left alone.
+    """
 
     result: str = ""
     execution: ExecutionFacts | None = None
     detail: str = ""
+    ended_processes: int = 0
+    still_alive: list[tuple[int, str]] = field(default_factory=list)
     survivors: list[tuple[int, str]] = field(default_factory=list)
 
 

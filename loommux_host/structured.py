@@ -170,6 +170,8 @@ def _interrupt(answer: InterruptAnswer) -> Fields:
         "message": None if is_ok(answer) else texts.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
         "execution_status": facts.state if facts else None,
         "error": _error(facts),
+        "ended_processes": answer.ended_processes,
+        "still_alive": _named(answer.still_alive),
         "survivors": _named(answer.survivors),
     }
 

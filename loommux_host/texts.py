@@ -145,9 +145,14 @@ def interrupt(answer: InterruptAnswer) -> list[str]:
         state=facts.state if facts else "",
         detail=answer.detail or _not_running(answer),
     )
-    if not answer.survivors:
-        return [said]
-    return [said, f"Left alone, because they have left the kernel's session: {programs(answer.survivors)}."]
+    lines = [said]
+    if answer.ended_processes:
+        lines.append(f"Ended: {plural(answer.ended_processes, 'process', 'processes')} that it had started.")
+    if answer.still_alive:
+        lines.append(f"Still alive, although they were signalled: {programs(answer.still_alive)}.")
+    if answer.survivors:
+        lines.append(f"Left alone, because they have left the kernel's session: {programs(answer.survivors)}.")
+    return lines
 
 
 def _not_running(answer: InterruptAnswer) -> str:

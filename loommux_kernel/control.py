@@ -82,10 +82,12 @@ class Control:
         with kernel.lock:
             running: Execution | None = kernel.gate.running
             last_serial = kernel.gate.last_serial
+            felt = running is not None and kernel.interrupts.aim.hits > 0
         return {
             "pid": os.getpid(),
             "serial": running.serial if running else None,
             "number": running.number if running else None,
+            "felt": felt,
             "sequence": kernel.capture.sequence,
             "last_serial": last_serial,
             "execution_count": kernel.next_number(),

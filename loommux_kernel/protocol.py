@@ -270,7 +270,7 @@ def event_from_wire(wire: dict[str, Any]) -> Event:
 
 #: name → what it asks. Each is answered by a dict; failures by {"error": text}.
 CONTROL_REQUESTS: dict[str, str] = {
-    # {} -> {"pid", "serial" (running or None), "number", "sequence" (last event),
+    # {} -> {"pid", "serial" (running or None), "number", "felt" (it got an interrupt), "sequence" (last event),
     #        "last_serial", "execution_count", "clients": [...], "stream_bytes_pending"}
     "status": "what runs, from the gate",
     # {"serial": int | None, "submission": str | None, "asked_at"} -> {"result": "sent" | "idle" |

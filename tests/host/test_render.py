@@ -309,15 +309,21 @@ def test_an_interrupt_claims_what_was_seen(result: str, facts: object, said: str
     assert rendered(answer).is_error is is_error
 
 
-def test_processes_that_left_the_session_are_listed_with_their_pids() -> None:
+def test_what_became_of_a_cells_processes_is_said_with_their_pids() -> None:
     answer = InterruptAnswer(
         kernel=KERNEL,
         now=NOW,
         result="interrupted",
         execution=execution(State.INTERRUPTED),
         survivors=[(99, "sleep 600")],
+        ended_processes=2,
+        still_alive=[(98, "stuck")],
     )
-    assert "99 (sleep 600)" in text_of(answer)
+    assert text_of(answer).splitlines()[1:] == [
+        "Ended: 2 processes that it had started.",
+        "Still alive, although they were signalled: 98 (stuck).",
+        "Left alone, because they have left the kernel's session: 99 (sleep 600).",
+    ]
 
 
 def test_a_restart_says_what_it_ended_and_what_runs_now() -> None:

@@ -458,6 +458,16 @@ async def test_processes_out_of_reach_are_listed(at: Server, script: Script) -> 
     at.launching.process.children = [MemoryProcessInfo(77, "sleep 1000"), MemoryProcessInfo(79, "make")]
     answer = of(InterruptAnswer, await at.service.interrupt(ME))
     assert answer.survivors == [(77, "sleep 1000")]
+    assert (answer.ended_processes, answer.still_alive) == (0, [])
+
+
+async def test_processes_are_said_to_have_ended_only_when_they_have(at: Server, script: Script) -> None:
+    await running(at, script)
+    at.launching.channel.children = {"pending_children": [77, 78, 80], "left_children": []}
+    children = at.launching.process.children = [MemoryProcessInfo(77, "stuck"), MemoryProcessInfo(80, "slow")]
+    asyncio.get_running_loop().call_later(0.3, children.pop)
+    answer = of(InterruptAnswer, await at.service.interrupt(ME))
+    assert (answer.result, answer.ended_processes, answer.still_alive) == ("interrupted", 2, [(77, "stuck")])
 
 
 # -- restart and death --------------------------------------------------------------------
