@@ -11,10 +11,11 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from typing import IO, Any
 
-#: Seconds that an interrupted process has to end after SIGINT, then after SIGTERM.
-GRACE = (1.0, 1.0)
+#: Seconds that an interrupted process has to end after SIGINT, SIGTERM, SIGKILL.
+GRACE = (1.0, 1.0, 5.0)
 #: Characters of a command that are repeated beside its exit code.
 _SHOWN = 200
 
@@ -83,12 +84,21 @@ def _signal_name(code: int) -> str | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for signum, grace in zip((signal.SIGINT, signal.SIGTERM), GRACE, strict=True):
+    """End the process and reap it, whatever interrupts come meanwhile."""
+    for signum, grace in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), GRACE, strict=True):
         process.send_signal(signum)
+        if _ended(process, grace):
+            return
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
         try:
-            process.wait(grace)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(left)
+        except KeyboardInterrupt:
             continue
-        return
-    process.kill()
-    process.wait()
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+    return False

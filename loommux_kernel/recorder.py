@@ -173,6 +173,9 @@ class Recorder:
         self._commit()
         self._queue.done(held)
         self._leave()
+        if self._queue.given_up:
+            missing, self._queue.given_up = self._queue.given_up, 0
+            self.trouble(f"Records are incomplete: the disk stood still, {missing} characters of output are missing.")
         return weight + 1
 
     def _guarded(self, act: Callable[[Any], Any], argument: Any) -> None:

@@ -137,7 +137,7 @@ def test_an_exit_code_is_worded_with_its_signal() -> None:
 
 
 def test_an_interrupt_ends_what_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "GRACE", (0.05, 0.05))
+    monkeypatch.setattr(commands, "GRACE", (0.05, 0.05, 10.0))
     real = subprocess.Popen.wait
     calls: list[int] = []
 

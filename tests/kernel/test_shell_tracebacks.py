@@ -48,7 +48,7 @@ ODD = {
         "Odd: <exception str() failed>",
     ),
     "a lone surrogate": ("raise ValueError('\\udce9')", "ValueError", "ValueError: \\udce9"),
-    "a syntax error": ("x = (", "SyntaxError", "incomplete input"),
+    "a syntax error": ("x = )", "SyntaxError", "SyntaxError: unmatched ')'"),
     "a syntax error in what is imported": (
         "import pathlib\npathlib.Path('broken_module.py').write_text('x = (')\nimport broken_module",
         "SyntaxError",
