@@ -230,7 +230,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.body is not None:
         body = {
             "type": "object",
-            "properties": {p.name: _schema(p) | {"description": p.description} for p in endpoint.body},
+            "properties": {p.name: _in_body(p) for p in endpoint.body},
             "required": [p.name for p in endpoint.body if p.required],
             "additionalProperties": False,
         }
@@ -240,6 +240,14 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 def _content(schema: Mapping[str, Any], media_type: str = "application/json") -> dict[str, Any]:
     return {media_type: {"schema": schema}}
+
+
+def _in_body(parameter: Parameter) -> dict[str, Any]:
+    """A property of a body; null is the same as left out."""
+    schema = _schema(parameter)
+    if not parameter.required:
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    return {**schema, "description": parameter.description}
 
 
 def _schema(parameter: Parameter) -> dict[str, Any]:

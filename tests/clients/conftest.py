@@ -38,12 +38,20 @@ def loommux() -> str:
 
 
 @pytest.fixture
-def served(loommux: str, private_jupyter: Path, tmp_path: Path) -> Iterator[str]:
+def settings() -> str:
+    """The server's `config.py`; a module may have its own."""
+    return ""
+
+
+@pytest.fixture
+def served(loommux: str, settings: str, private_jupyter: Path, tmp_path: Path) -> Iterator[str]:
     """The URL of a server over HTTP; it has to end in order, without a fault in its log."""
     # Not below tmp_path: the paths of sockets are short.
     temporary, log = Path(tempfile.mkdtemp(prefix="lm-")), tmp_path / "server.log"
     workspace = tmp_path / "workspace"
-    workspace.mkdir()
+    directory = workspace / ".loommux"
+    directory.mkdir(parents=True, mode=0o700)
+    (directory / "config.py").write_text(settings)
     environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(private_jupyter), "TMPDIR": str(temporary)}
     with log.open("w") as errors:
         process = subprocess.Popen(
