@@ -203,7 +203,11 @@ class Capture(Output):
             return
         serial = current_execution.get(None) or self._serial_of(msg["parent_header"])
         held = sum(map(len, frames)) if frames else _weight(msg["content"])
-        self._queue.put(partial(self._record, serial, kind, msg["content"], frames), size=held, held=held)
+        record = partial(self._record, serial, kind, _kept(msg["content"]), frames)
+        with self._queue.lock:
+            if kind in RECORDED:
+                self._descriptors.mark()
+            self._queue.put(record, size=held, held=held)
         if frames is not None:
             self._queue.hurry()
         elif self._queue.asleep:
@@ -265,6 +269,11 @@ def stream_for(session: TappedSession, _iopub: Any, name: str, **_options: Any) 
         capture.open_streams(sys.stderr)
     standard = capture.open()
     return standard.stdout if name == "stdout" else standard.stderr
+
+
+def _kept(content: dict[str, Any]) -> dict[str, Any]:
+    """The content as it is now: a cell may change a bundle as soon as it is displayed."""
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
 
 
 def _weight(content: dict[str, Any]) -> int:

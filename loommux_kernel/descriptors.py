@@ -177,6 +177,10 @@ class Descriptors:
         """What fd 1 or 2 was before: the process's own log."""
         return self._saved[fd - 1]
 
+    def targets(self) -> dict[int, str]:
+        """What is behind fd 1 and 2 now."""
+        return {fd: str(file.path) for (fd, _, _), file in zip(_TARGETS, self.current, strict=True)}
+
     def begin(self, serial: int) -> None:
         """From here on fd 1 and 2 belong to that execution."""
         with self._queue.lock:
@@ -193,11 +197,18 @@ class Descriptors:
                 file.serial = serial
             self.restore()
 
-    def restore(self) -> None:
-        """Repair fd 1 and 2 when a cell closed or redirected them."""
+    def restore(self) -> list[str]:
+        """Repair fd 1 and 2 when a cell closed or redirected them, fd 0 when it closed that; what was done to them."""
+        found = []
         for (fd, _, _), file in zip(_TARGETS, self.current, strict=True):
-            if _identity(fd) != file.identity:
+            identity = _identity(fd)
+            if identity != file.identity:
+                found.append(f"fd {fd} was {'redirected' if identity else 'closed'}")
                 _point(fd, file.path)
+        if _identity(0) is None:
+            found.append("fd 0 was closed")
+            _point(0, Path(os.devnull), os.O_RDONLY)
+        return found
 
     def mark(self) -> None:
         """Put a mark for each file that changed since its last one."""
@@ -304,9 +315,9 @@ def _identity(fd: int) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _point(fd: int, path: Path) -> None:
-    """Make `fd` an appending descriptor of `path` that children inherit."""
-    opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def _point(fd: int, path: Path, flags: int = os.O_WRONLY | os.O_APPEND | os.O_CREAT) -> None:
+    """Make `fd` a descriptor of `path`, appending, that children inherit."""
+    opened = os.open(path, flags, 0o600)
     if opened == fd:
         os.set_inheritable(fd, True)
         return

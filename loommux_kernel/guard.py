@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from loommux_kernel.extension import Loommux, put_in_namespace
@@ -33,6 +34,7 @@ class Guard(Base):
 
     parent: Any
     displayhook: Any
+    user_module: Any
     interrupts: Interrupts | None = None
     #: The cell about to run: as sent, transformed, and whether it awaits anything.
     prepared: Prepared | None = None
@@ -49,8 +51,10 @@ class Guard(Base):
     # -- what is kept from one cell to the next -------------------------------------
 
     def init_user_ns(self) -> None:
-        """Also after a `%reset`: the user finds what was there at first."""
+        """Also after a `%reset`: the user finds what was there at first, multiprocessing what a module has."""
         super().init_user_ns()
+        for name, value in vars(ModuleType("__main__")).items():
+            self.user_module.__dict__.setdefault(name, value)
         if self._loommux is not None:
             put_in_namespace(self, self._loommux)
 

@@ -1,7 +1,8 @@
 """What a library gets wrong in a kernel, mended when a cell imports it.
 
-Owns the hook into imports and each mend with its reason. The shell installs it; nothing
-is imported that a cell does not import.
+Owns the hook into imports and the mends of foreign libraries, each with its reason. The
+shell installs those; `processes` has one of its own. Nothing is imported that a cell does
+not import.
 """
 
 from __future__ import annotations
@@ -14,10 +15,24 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+Mend = Callable[[Any], None]
 
-def mend_on_import() -> None:
-    """Mend libraries as they are imported from now on."""
-    sys.meta_path.insert(0, _Mender())
+_mends: dict[str, Mend] = {}
+
+
+def when_imported(name: str, mend: Mend) -> None:
+    """Call `mend` with the module when it is imported, or at once if it is there."""
+    if name in sys.modules:
+        mend(sys.modules[name])
+        return
+    if not any(isinstance(finder, _Mender) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Mender())
+    _mends[name] = mend
+
+
+def mend_libraries() -> None:
+    """See the module."""
+    when_imported("rich.live", _rich_live)
 
 
 class _Mender(MetaPathFinder):
@@ -26,7 +41,7 @@ class _Mender(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        mend = _MENDS.get(fullname)
+        mend = _mends.get(fullname)
         spec: Any = None if mend is None else PathFinder.find_spec(fullname, path, target)
         if mend is None or spec is None or spec.loader is None:
             return None
@@ -51,6 +66,3 @@ def _rich_live(module: Any) -> None:
         stop(self)
 
     module.Live.stop = stop_with_last_state
-
-
-_MENDS: dict[str, Callable[[Any], None]] = {"rich.live": _rich_live}

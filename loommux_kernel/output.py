@@ -42,6 +42,8 @@ from loommux_kernel.tasks import TaskWatch
 
 #: Seconds between two looks at what native code and children wrote.
 WATCH_INTERVAL = 0.025
+#: What is told of a cell that took away where later cells write to.
+RESTORED = "{}; put back for later cells"
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Output:
             ]
             self._standard = Standard(*made)
             self._standard.restore()
-            processes.listen(self._process_started, self)
+            processes.listen(self._process_started, self, self._descriptors.targets)
         return self._standard
 
     def start(self, publisher: Publisher, loop: asyncio.AbstractEventLoop) -> None:
@@ -145,8 +147,11 @@ class Output:
         if self.forked:
             return Finished()
         libc.flush_stdout()
-        self._descriptors.restore()
+        restored = self.open().restore() + self._descriptors.restore()
         self._descriptors.mark()
+        if restored:
+            label = "" if execution.number is None else f"In [{execution.number}]"
+            self.notice(execution.serial, execution.number, label, RESTORED.format(", ".join(restored)))
         found: list[Finished] = []
         self._running = None
         self._wait_for(partial(_end, execution, (state, ename, evalue), completed_at, found), STALL_SECONDS)

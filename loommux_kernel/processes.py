@@ -1,7 +1,7 @@
 """Noticing that a cell starts a process, and what a fork means for the streams.
 
 Owns the audit hook and the fork hooks, of which a process can have one set that
-stays until it ends. `capture` listens.
+stays until it ends, and what a fork server's children write to. `output` listens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Protocol
+
+from loommux_kernel.libraries import when_imported
 
 #: Audit events that announce a new process. `multiprocessing` spawns through
 #: `_posixsubprocess.fork_exec`, which announces nothing: that is wrapped.
@@ -31,28 +34,36 @@ class ForkListener(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
+#: fd -> the path of the file behind it.
+Targets = Callable[[], dict[int, str]]
+
 _started: Callable[[], None] | None = None
+_targets: Targets | None = None
 _forking: ForkListener | None = None
 _installed = False
 
 
-def listen(started: Callable[[], None], forking: ForkListener) -> None:
-    """Call `started` whenever this process starts another, and the listener around forks."""
-    global _started, _forking, _installed
-    _started, _forking = started, forking
+def listen(started: Callable[[], None], forking: ForkListener, targets: Targets) -> None:
+    """Call `started` whenever this process starts another, and the listener around forks.
+
+    `targets` tells what a process that is started now is to write to.
+    """
+    global _started, _forking, _targets, _installed
+    _started, _forking, _targets = started, forking, targets
     if _installed:
         return
     _installed = True
     sys.addaudithook(_audit)
     _wrap_fork_exec()
+    when_imported("multiprocessing.popen_forkserver", _redirect_children)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
 def forget() -> None:
     """Call nobody any more."""
-    global _started, _forking
-    _started = _forking = None
+    global _started, _forking, _targets
+    _started = _forking = _targets = None
 
 
 def flush_at_exit(flush: Callable[[], None]) -> None:
@@ -86,6 +97,42 @@ def _wrap_fork_exec() -> None:
         return fork_exec(*args)
 
     _posixsubprocess.fork_exec = announced  # type: ignore[assignment]
+
+
+def _redirect_children(module: Any) -> None:
+    """A fork server has the streams of the cell that started it; its children get those of the cell that asks for them.
+
+    What they are told before they run is a pickled dict. An entry more is a call that is made as it is loaded.
+    """
+    prepare = module.spawn.get_preparation_data
+
+    def with_streams(name: str) -> dict[str, Any]:
+        data = prepare(name)
+        if _started is not None and _targets is not None:
+            _started()
+            data["loommux_streams"] = _Redirection(_targets())
+        return data
+
+    module.spawn = SimpleNamespace(get_preparation_data=with_streams)
+
+
+class _Redirection:
+    """Pickled, it points descriptors to files where it is loaded; that process need not have this package."""
+
+    def __init__(self, targets: dict[int, str]) -> None:
+        self._targets = targets
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (_REDIRECT.format(self._targets),)
+
+
+_REDIRECT = """\
+import os
+for fd, path in {!r}.items():
+    opened = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.dup2(opened, fd)
+    os.close(opened)
+"""
 
 
 def _before() -> None:

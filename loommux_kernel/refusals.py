@@ -118,8 +118,8 @@ def refuse_second_loop() -> None:
     asyncio.run = asyncio.runners.run = checked
 
 
-def without_refusal_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback up to the user's own last frame, when it ends in this package."""
+def without_our_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without this package's frames, and up to the user's own last one when it ends in this package."""
     frames: list[TracebackType] = []
     while trace is not None:
         frames.append(trace)
@@ -129,7 +129,8 @@ def without_refusal_frames(trace: TracebackType | None) -> TracebackType | None:
         frames.pop()
     while refused and len(frames) > 1 and frames[-1].tb_frame.f_code.co_filename.endswith(_BETWEEN):
         frames.pop()
+    theirs = [frame for frame in frames if not frame.tb_frame.f_code.co_filename.startswith(_HERE)]
     shortened: TracebackType | None = None
-    for frame in reversed(frames):
+    for frame in reversed(theirs or frames):
         shortened = TracebackType(shortened, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return shortened

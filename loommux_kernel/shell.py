@@ -50,7 +50,7 @@ class Shell(ZMQInteractiveShell):
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
         refusals.refuse_debuggers(self._foreign)
         refusals.refuse_second_loop()
-        libraries.mend_on_import()
+        libraries.mend_libraries()
 
     def init_magics(self) -> None:
         super().init_magics()
@@ -161,7 +161,7 @@ class Shell(ZMQInteractiveShell):
 
     def _rendered(self, etype: Any, value: BaseException, trace: Any, tb_offset: int | None) -> list[str]:
         """IPython's own format where that is quick and knows the error, else Python's."""
-        trace = refusals.without_refusal_frames(trace)
+        trace = refusals.without_our_frames(trace)
         if not tracebacks.is_ordinary(value):
             return tracebacks.plain(value, trace, self._cell_name)
         try:

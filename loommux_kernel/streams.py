@@ -250,12 +250,19 @@ class Standard:
         self.stderr = stderr
         self._before = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
 
-    def restore(self) -> None:
-        """Whatever a cell did to `sys.stdout` and its like, later cells print as before."""
+    def restore(self) -> list[str]:
+        """Whatever a cell did to `sys.stdout` and its like, later cells print as before; what it did."""
+        found = []
+        for name, ours in (("stdout", self.stdout), ("stderr", self.stderr)):
+            if getattr(sys, name, None) is not ours:
+                found.append(f"sys.{name} was replaced")
+            elif ours.closed:
+                found.append(f"sys.{name} was closed")
         self.stdout.reopen()
         self.stderr.reopen()
         sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc, assignment]
         sys.stderr = sys.__stderr__ = self.stderr  # type: ignore[misc, assignment]
+        return found
 
     def remove(self) -> None:
         sys.stdout, sys.stderr = self._before[:2]

@@ -42,7 +42,9 @@ def shortened(text: str) -> str | None:
     tail = _at_frame(lines, len(lines) - (SHOWN_LINES - _HEAD_LINES - 3), 1)
     left_out = lines[head:tail]
     frames = sum(1 for line in left_out if _FRAME.match(line))
-    words = f"[{frames} frames left out ({len(left_out)} lines); the traceback stream has them]"
+    lines_of = f"{len(left_out)} lines"
+    named = f"{frames} frame{'s' if frames > 1 else ''} left out ({lines_of})" if frames else f"{lines_of} left out"
+    words = f"[{named}; the traceback stream has them]"
     return "\n".join([*lines[:head], "", words, "", *lines[tail:]])
 
 

@@ -194,6 +194,42 @@ def test_closing_and_replacing_the_streams_breaks_no_later_cell(kernel: KernelPr
         assert text(kernel, reply.serial) == f"a\nb\nc\nOut[{reply.number}]: 1\n", code
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import sys, io; sys.stdout = io.StringIO()", "sys.stdout was replaced; put back for later cells"),
+        ("import sys; sys.stderr.close()", "sys.stderr was closed; put back for later cells"),
+        ("import os; os.close(1); os.close(0)", "fd 1 was closed, fd 0 was closed; put back for later cells"),
+        ("import os; os.dup2(os.open('/dev/null', 1), 2);", "fd 2 was redirected; put back for later cells"),
+    ],
+)
+def test_a_cell_that_took_the_streams_away_is_told_of_it(
+    kernel: KernelProcess, server: Client, code: str, told: str
+) -> None:
+    reply = server.run(code)
+    assert server.wait_event(NoticeGiven, serial=reply.serial).text == told
+
+
+def test_a_display_stands_where_it_was_among_what_native_code_writes(kernel: KernelProcess, server: Client) -> None:
+    code = "from IPython.display import display\nimport os\nfor i in range(50): os.write(1, b'o\\n'); display(i)"
+    assert text(kernel, server.run(code).serial) == "".join(f"o\n{i}\n" for i in range(50))
+
+
+def test_a_bundle_is_recorded_as_it_was_when_it_was_displayed(kernel: KernelProcess, server: Client) -> None:
+    code = (
+        "from IPython.display import display\nbundle = {}\n"
+        "for i in range(50): bundle['text/plain'] = str(i); display(bundle, raw=True)"
+    )
+    assert text(kernel, server.run(code).serial) == "".join(f"{i}\n" for i in range(50))
+
+
+def test_a_fork_servers_children_write_to_the_cell_that_started_them(kernel: KernelProcess, server: Client) -> None:
+    start = "p = context.Process(target=print, args=({!r},)); p.start(); p.join(30); print(p.exitcode)"
+    server.run(f"import multiprocessing\ncontext = multiprocessing.get_context('forkserver')\n{start.format('one')}")
+    for word in ("two", "three"):
+        assert text(kernel, server.run(start.format(word)).serial) == f"{word}\n0\n"
+
+
 def test_a_closed_stream_refuses_in_its_own_cell(kernel: KernelProcess, server: Client) -> None:
     reply = server.run("import sys; sys.stdout.close(); print('x')")
     assert (reply.ename, reply.evalue) == ("ValueError", "I/O operation on closed file.")

@@ -103,6 +103,20 @@ def test_a_traceback_that_is_short_enough_stays_whole() -> None:
     cut = tracebacks.shortened("\n".join(f"line {i}" for i in range(201)))
     assert cut is not None
     assert len(cut.split("\n")) <= 200
+    assert "[4 lines left out; the traceback stream has them]" in cut.split("\n")
+
+
+@pytest.mark.parametrize("code", ["%run missing.py", "%%bash\nfalse", "import asyncio\nasyncio.run(1)"])
+def test_no_frame_of_the_kernels_own_is_shown(kernel: KernelProcess, server: Client, code: str) -> None:
+    assert "loommux_kernel" not in text(kernel, server.run(code).serial, Stream.TRACEBACK)
+
+
+def test_after_a_reset_main_is_a_module_as_before(kernel: KernelProcess, server: Client) -> None:
+    names = "import sys\n[hasattr(sys.modules['__main__'], n) for n in ('__spec__', '__loader__', '__doc__')]"
+    before = text(kernel, server.run(names).serial)
+    server.run("%reset -f")
+    assert text(kernel, server.run(names).serial).endswith("[True, True, True]\n")
+    assert before.endswith("[True, True, True]\n")
 
 
 def test_more_frames_than_can_be_written_are_counted() -> None:
