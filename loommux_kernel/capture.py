@@ -126,6 +126,12 @@ class TappedIOPubThread(IOPubThread):
             with contextlib.suppress(zmq.ZMQError, AttributeError):  # closed meanwhile: the process ends
                 self.socket.send_multipart(frames, copy=True)  # type: ignore[union-attr]
 
+    def sent(self) -> None:
+        """Take in subscriptions: a send swallows the signal by which ZeroMQ would tell of one."""
+        with contextlib.suppress(zmq.ZMQError, AttributeError):
+            if self.socket.get(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[union-attr]
+                self._xpub_stream.flush(zmq.POLLIN)
+
 
 class Capture(Output):
     """The seams of one kernel process. See the module."""

@@ -60,6 +60,9 @@ class Publisher(Protocol):
 
     def event(self, event: Event) -> None: ...
 
+    def sent(self) -> None:
+        """Several may have been sent: look what came in meanwhile."""
+
 
 @dataclass
 class Known:
@@ -215,6 +218,8 @@ class Recorder:
                 step()
             except Exception:
                 self._log(f"after recording output:\n{traceback.format_exc()}")
+        if outgoing or after:
+            self._publisher.sent()
 
     # -- what steps may do -----------------------------------------------------------
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
+import zmq
 from kernel_process import Client, KernelProcess
 from reading import displays, text, wait_text
 
@@ -119,6 +121,26 @@ def test_output_is_told_of_while_a_cell_runs_and_not_too_often(kernel: KernelPro
     assert 3 <= len(told) <= 10 * (end.at - reply.started_at) + 2
     assert all(b.at - a.at > 0.05 for a, b in itertools.pairwise(told))
     assert told[-1].last_line.startswith("line ")
+
+
+def test_a_subscription_is_heard_in_the_middle_of_a_flood(kernel: KernelProcess, server: Client) -> None:
+    request = server.submit(
+        "import time\nuntil = time.time() + 3\nwhile time.time() < until:\n    display(1)\n    time.sleep(0.0005)"
+    )
+    context = zmq.Context()
+    subscriber = context.socket(zmq.SUB)
+    subscriber.linger = 0
+    info = json.loads(kernel.connection.read_text())
+    subscriber.connect(f"ipc://{info['ip']}-{info['iopub_port']}")
+    for n in range(100):
+        topic = f"topic {n}".encode()
+        subscriber.subscribe(topic)
+        while True:
+            assert subscriber.poll(10_000), f"{topic!r} was not heard"
+            if subscriber.recv_multipart()[0] == topic:
+                break
+    context.destroy(linger=0)
+    assert server.reply(request).state is State.COMPLETED
 
 
 def test_a_bare_stream_message_is_recorded(kernel: KernelProcess, server: Client) -> None:
