@@ -22,16 +22,15 @@ pytestmark = [
 ]
 SLEEP = "%%loommux --wait 60 --silence 60\nimport time; print('asleep'); time.sleep(100)"
 BLOCK = """\
-import threading, time
-def _block():
-    import asyncio, gc
-    while not (loops := [o for o in gc.get_objects() if isinstance(o, asyncio.BaseEventLoop) and o.is_running()]):
-        time.sleep(0.05)
-    loops[0].call_soon_threadsafe(_held)
+import asyncio.base_events as events, sys, time
+_run = events.BaseEventLoop.run_forever
 def _held():
-    print("loop is blocked", file=__import__("sys").stderr, flush=True)
+    print("loop is blocked", file=sys.stderr, flush=True)
     time.sleep(3)
-threading.Thread(target=_block, daemon=True).start()
+def _run_and_block(loop):
+    loop.call_later(0.5, _held)
+    _run(loop)
+events.BaseEventLoop.run_forever = _run_and_block
 """
 
 
