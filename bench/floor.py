@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 import psutil
-from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
 
 
 class PlainKernel:
