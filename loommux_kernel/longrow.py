@@ -122,7 +122,11 @@ class LongRow:
 
     def text(self) -> str:
         """All of it, with words for what is gone."""
-        return joined((index, self._find(index)) for index in range(len(self._parts)))
+        return "".join(self.texts())
+
+    def texts(self) -> Iterator[str]:
+        """All of it in parts."""
+        return _worded((index, self._find(index)) for index in range(len(self._parts)))
 
     def head(self, count: int) -> str:
         """The first `count` code points."""
@@ -142,10 +146,13 @@ class LongRow:
         self.dirty.add(index)
 
 
-def joined(parts: Iterable[tuple[int, str | None]]) -> str:
-    """The text of a row's parts in order; words stand for those that are left out or None."""
-    texts: list[str] = []
-    gone = after = 0
+def joined(parts: Iterable[tuple[int, str | None]], first: int = 0) -> str:
+    """The text of a row's parts from `first` on, in order; words stand for those that are left out or None."""
+    return "".join(_worded(parts, first))
+
+
+def _worded(parts: Iterable[tuple[int, str | None]], first: int = 0) -> Iterator[str]:
+    gone, after = 0, first
     for index, text in parts:
         gone += index - after
         after = index + 1
@@ -153,10 +160,9 @@ def joined(parts: Iterable[tuple[int, str | None]]) -> str:
             gone += 1
             continue
         if gone:
-            texts.append(f"…[{gone * PART:,} characters are gone]…")
+            yield f"…[{gone * PART:,} characters are gone]…"
             gone = 0
-        texts.append(text)
-    return "".join(texts)
+        yield text
 
 
 def _size(text: str) -> int:

@@ -15,6 +15,8 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,15 @@ from loommux_kernel.longrow import PART, LongRow, joined
 from loommux_kernel.protocol import Counts, Origin, State, Stream
 from loommux_kernel.recordstore import CODES, Connected
 from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
-from loommux_kernel.search import Query
+from loommux_kernel.search import HEAD_CHARACTERS, Query
 from loommux_kernel.terminal import Terminal
+from loommux_kernel.windows import LongLine
 
 PATIENCE = 5.0
 #: Chunks of one step through a stream.
 STEP = 16
+#: Parts of a long line that are read at once.
+PARTS_READ = 64
 #: Lines of the first step backwards; each next one takes twice as many.
 BACKWARDS = 64
 #: How far back a tail looks for lines that are not blank.
@@ -191,7 +196,7 @@ class RecordReader(Connected):
         log = self._log(serial, stream)
         if log is None:
             return SearchResult(0, 0, [], 0)
-        return query.search(self._texts(log), log.lines, before, after, max_chars)
+        return query.search(self._texts(log, max_chars or HEAD_CHARACTERS), log.lines, before, after, max_chars)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -219,12 +224,25 @@ class RecordReader(Connected):
         terminal = Terminal.from_state(json.loads(state), lambda row, part: self._part(serial, code, row, part))
         return _Log(serial, code, shared, settled, terminal.rows())
 
-    def _texts(self, log: _Log) -> Iterator[tuple[int, str]]:
-        for piece in self._pieces(log, 1, log.settled):
-            if not piece.gone:
+    def _texts(self, log: _Log, max_chars: int) -> Iterator[tuple[int, str | LongLine]]:
+        """The stream in texts of whole lines and long lines by themselves, of which `max_chars` are shown."""
+        for piece in self._pieces(log, 1, log.settled, whole=False):
+            if piece.long is not None:
+                shown = self._clipped(log.serial, piece, max_chars)
+                yield piece.first, LongLine(shown, partial(self._parts, log.serial, piece.code, piece.long))
+            elif not piece.gone:
                 yield piece.first, piece.text
-        if log.lines > log.settled:
-            yield log.settled + 1, _screen(log)
+        first = log.settled + 1
+        for long, rows in groupby(log.rows[: log.lines - log.settled], key=lambda row: isinstance(row, LongRow)):
+            found = list(rows)
+            if not long:
+                yield first, "\n".join(map(str, found))
+                first += len(found)
+                continue
+            for row in found:
+                assert isinstance(row, LongRow)
+                yield first, LongLine(_clipped_row(row, max_chars), row.texts)
+                first += 1
 
     def _pieces(self, log: _Log, first: int, last: int, whole: bool = True) -> Iterator[_Piece]:
         """Settled lines from `first` to `last`, without what is not stored."""
@@ -262,6 +280,21 @@ class RecordReader(Connected):
             yield _Piece(max(begin, first), min(end, last), text, long, code)
 
     # -- long lines ------------------------------------------------------------------
+
+    def _parts(self, serial: int, code: int, long: int) -> Iterator[str]:
+        """A settled long line, a few parts at a time."""
+        where = "serial = ? AND stream = ? AND long = ? AND part >= ? AND part < ?"
+        last = self.query(f"SELECT max(part) FROM parts WHERE {where}", serial, code, long, 0, 1 << 62)[0][0] or 0
+        for first in range(0, last + 1, PARTS_READ):
+            found = self.query(
+                f"SELECT part, text FROM parts WHERE {where} ORDER BY part",
+                serial,
+                code,
+                long,
+                first,
+                first + PARTS_READ,
+            )
+            yield joined(found, first)
 
     def _joined(self, serial: int, code: int, long: int) -> str:
         where = "serial = ? AND stream = ? AND long = ?"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from loommux_kernel.clipping import clip
 from loommux_kernel.linewise import within_lines
 from loommux_kernel.recordtypes import SearchResult
+from loommux_kernel.windows import LongLine, count_literal, count_matches, width
 
 if TYPE_CHECKING:
     import regex
@@ -37,8 +38,11 @@ HEAD_CHARACTERS = 400_000
 TAIL_CHARACTERS = 100_000
 CONTEXT_LINES = 10_000
 
-#: The number of a text's first line, and the text.
-Chunk = tuple[int, str]
+#: Behind any text.
+MOST = 1 << 62
+
+#: The number of a text's first line, and the text; a line too long to be held stands by itself.
+Chunk = tuple[int, str | LongLine]
 #: Indexes of the matching lines of a text, and the number of matches.
 Found = tuple[list[int], int]
 
@@ -57,6 +61,8 @@ class Query:
     _pattern: regex.Pattern[str] | None = None
     #: The pattern is for one line at a time.
     _single: bool = False
+    #: No match is longer, if that is known.
+    _width: int | None = None
 
     @classmethod
     def build(cls, text: str, mode: str = "auto", ignore_case: bool = False) -> Query:
@@ -81,7 +87,7 @@ class Query:
             return cls(text, "literal", text)
         import regex  # only searches need it, and every kernel imports this module
 
-        return cls(text, "literal", None, regex.compile(regex.escape(text), regex.IGNORECASE))
+        return cls(text, "literal", None, regex.compile(regex.escape(text), regex.IGNORECASE), _width=len(text))
 
     @classmethod
     def _regex(cls, text: str, ignore_case: bool) -> Query:
@@ -97,7 +103,8 @@ class Query:
         if not ignore_case and regex.escape(text, special_only=True) == text:
             return cls(text, "regex", text)
         bounded = within_lines(text)
-        return cls(text, "regex", None, regex.compile(text if bounded is None else bounded, flags), bounded is None)
+        pattern = regex.compile(text if bounded is None else bounded, flags)
+        return cls(text, "regex", None, pattern, bounded is None, None if bounded is None else width(text))
 
     def search(
         self,
@@ -108,12 +115,16 @@ class Query:
         max_chars: int | None = None,
     ) -> SearchResult:
         """Search texts of whole lines, each with the number of its first line; raises `QueryTooExpensive`."""
-        find = self._find_text if self._literal is not None else _PatternRun(self).find
+        run = _PatternRun(self)
         rows = _Rows(min(before, CONTEXT_LINES), min(after, CONTEXT_LINES), max_chars)
         matching = matches = 0
         for first, text in chunks:
-            text = text.removesuffix("\n")
-            lines, count = find(text)
+            if isinstance(text, LongLine):
+                count = run.count(text) if self._literal is None else count_literal(text, self._literal)
+                lines, text = [0] if count else [], text.shown
+            else:
+                text = text.removesuffix("\n")
+                lines, count = run.find(text) if self._literal is None else self._find_text(text)
             matching += len(lines)
             matches += count
             rows.add(first, text, lines)
@@ -137,10 +148,15 @@ class _PatternRun:
     """One pattern's way through a stream, and the processor time that is left for it."""
 
     def __init__(self, query: Query) -> None:
-        assert query._pattern is not None
-        self._pattern = query._pattern
+        self._query_pattern = query._pattern
         self._single = query._single
+        self._width = query._width
         self._left = BUDGET
+
+    @property
+    def _pattern(self) -> regex.Pattern[str]:
+        assert self._query_pattern is not None
+        return self._query_pattern
 
     def find(self, text: str) -> Found:
         """The lines in which a match begins, and the number of matches."""
@@ -150,6 +166,35 @@ class _PatternRun:
             return self._in_all(text)
         except TimeoutError:
             raise QueryTooExpensive from None
+
+    def count(self, line: LongLine) -> int:
+        """The number of matches in a line by itself."""
+        try:
+            if self._width is None:
+                return self._count_in(line.text(), 0, MOST)[0]
+            return count_matches(line, self._width, self._count_in)
+        except TimeoutError:
+            raise QueryTooExpensive from None
+
+    def _count_in(self, text: str, at: int, limit: int) -> tuple[int, int]:
+        """The matches that begin at `at` or later, before `limit`; where the next one may begin."""
+        with self._spending() as check:
+            try:
+                return self._counted(text, at, limit, UNSHARED, False, check)
+            except TimeoutError:
+                return self._counted(text, at, limit, self._left, True, check)
+
+    def _counted(
+        self, text: str, at: int, limit: int, seconds: float, concurrent: bool, check: Callable[[], None]
+    ) -> tuple[int, int]:
+        count, end = 0, at
+        for found in self._pattern.finditer(text, at, timeout=seconds, concurrent=concurrent):
+            if found.start() >= limit:
+                break
+            count, end = count + 1, found.end()
+            if count % CHECKED == 0:
+                check()
+        return count, max(end, limit)
 
     def _in_all(self, text: str) -> Found:
         with self._spending() as check:
