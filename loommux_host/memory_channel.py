@@ -75,6 +75,7 @@ class MemoryChannel:
         self.interrupts_land = True
         self.clients: list[dict[str, Any]] = []
         self.told: list[int] = []
+        self.variables: list[dict[str, Any]] = []
         self.children: dict[str, list[int]] = {"pending_children": [], "left_children": []}
         self.on_quit: Callable[[], None] = lambda: None
         #: Held while a cell runs; a test that holds it is work on the kernel's loop that no cell gets past.
@@ -236,6 +237,9 @@ class MemoryChannel:
     def _told(self, serials: list[int]) -> dict[str, Any]:
         self.told += serials
         return {}
+
+    def _variables(self) -> dict[str, Any]:
+        return {"variables": self.variables, "total": len(self.variables)}
 
     def _rename(self, name: str) -> dict[str, Any]:
         return {}

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from loommux_kernel.gate import Execution
 from loommux_kernel.protocol import CONTROL_PREFIX, CONTROL_REQUESTS, now
+from loommux_kernel.variables import variables
 
 #: How long `flush` waits for the record; the server's own deadline is shorter.
 FLUSH_SECONDS = 5.0
@@ -35,6 +36,7 @@ class Kernel(Protocol):
     capture: Any
     interrupts: Any
     itself: Any
+    shell: Any
 
     def next_number(self) -> int: ...
 
@@ -51,6 +53,9 @@ class Control:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="Control worker")
+        #: Of its own: reading what a cell holds locked may take long, and must not hold up the others.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="Variables")
+        self._listing: asyncio.Future[Content] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: dict[str, Callable[[Content], Content | Awaitable[Content]]] = {
             name: getattr(self, name) for name in CONTROL_REQUESTS
@@ -121,6 +126,13 @@ class Control:
         for serial in content["serials"]:
             self._kernel.capture.told(int(serial))
         return {}
+
+    def variables(self, content: Content) -> Awaitable[Content]:
+        if self._listing is None or self._listing.done():
+            shell = self._kernel.shell
+            read = asyncio.get_running_loop().run_in_executor
+            self._listing = read(self._reader, variables, shell.user_ns, shell.user_ns_hidden)
+        return self._listing
 
     def rename(self, content: Content) -> Content:
         self._kernel.itself.name = os.environ["LOOMMUX_KERNEL_NAME"] = str(content["name"])

@@ -283,6 +283,9 @@ CONTROL_REQUESTS: dict[str, str] = {
     "flush": "bring buffered output into the record",
     # {"serials": [int...]} -> {}: a caller has been told of the ends of these executions
     "told": "these executions may be dropped when space runs out",
+    # {} -> {"variables": [{"name", "type", "size" (int, list of ints or None), "bytes", "preview"}...],
+    #        "total"}: at most the last 500
+    "variables": "the user's variables, read without running any code of theirs",
     # {"name": str} -> {}
     "rename": "the kernel's new name",
     # {} -> {}: answer, then exit with atexit handlers
