@@ -115,6 +115,19 @@ class RecordReader(Connected):
         )
         return [DisplayRecord(o, line, kind, json.loads(b), json.loads(m), d) for o, line, kind, b, m, d in found]
 
+    def display_sizes(self, serial: int) -> list[tuple[int, int, int]]:
+        """Ordinal, line and size of each bundle that is shown, in the order of their places."""
+        return self.query(
+            "SELECT ordinal, line, length(bundle) FROM displays WHERE serial = ? ORDER BY line, ordinal", serial
+        )
+
+    def display(self, serial: int, ordinal: int) -> DisplayRecord | None:
+        found = self.query(
+            "SELECT line, kind, bundle, metadata, display_id FROM displays WHERE serial = ? AND ordinal = ?",
+            serial, ordinal,
+        )  # fmt: skip
+        return next((DisplayRecord(ordinal, at, k, json.loads(b), json.loads(m), d) for at, k, b, m, d in found), None)
+
     def notices(self, after: int = 0) -> list[NoticeRecord]:
         """Notices in order, those with an id above `after`."""
         found = self.query("SELECT id, serial, label, text, at FROM notices WHERE id > ? ORDER BY id", after)
