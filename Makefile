@@ -32,7 +32,7 @@ test: setup
 
 # Foreign clients: what others write, driven against this server.
 test-clients: setup-clients
-	$(PYTEST) tests/clients
+	$(PYTEST) tests/clients -n 2
 
 lint: setup
 	$(BIN)/ruff check .
