@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from loommux_kernel.protocol import Counts, Stream
 
-from .limits import EXCERPT_TOKENS
+from .limits import EXCERPT_TOKENS, always_within
 from .results import ExecutionFacts, KernelFacts
 from .texts import cut
 from .tokens import Vocabulary, VocabularyUnavailable
@@ -30,6 +30,8 @@ def first_lines(lines: Sequence[str], vocabulary: Vocabulary) -> list[str]:
 
 
 def _within_tokens(lines: list[str], vocabulary: Vocabulary) -> list[str]:
+    if always_within(sum(len(line.encode(errors="replace")) + 1 for line in lines), EXCERPT_TOKENS):
+        return lines
     taken: list[str] = []
     spent = 0
     for line in lines:

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from loommux_kernel.clipping import clip
+from loommux_kernel.foundrows import HEAD_CHARACTERS
 from loommux_kernel.longrow import PART, LongRow, joined
 from loommux_kernel.protocol import Counts, Origin, State, Stream
 from loommux_kernel.recordstore import CODES, Connected
 from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
-from loommux_kernel.search import HEAD_CHARACTERS, Query
+from loommux_kernel.search import Query
 from loommux_kernel.terminal import Terminal
 from loommux_kernel.windows import LongLine
 

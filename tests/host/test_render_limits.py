@@ -11,6 +11,7 @@ from answers import KERNEL, NOW, cell, counts, execution, fields_of, rendered, t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loommux_host.excerpts import last_lines
 from loommux_host.images import ImageBlock
 from loommux_host.limits import FRAME_BYTES, Limits
 from loommux_host.render import Rendered, TextBlock, render
@@ -158,6 +159,13 @@ def test_the_tail_of_an_omission_is_within_its_three_limits() -> None:
     assert text_of(answer).splitlines()[2:] == ["Last 20 lines:", *short[10:]]
     assert text_of(answer, omission_tail_lines=3).splitlines()[2:] == ["Last 3 lines:", "27", "28", "29"]
     assert len(text_of(answer, omission_tail_lines=0).splitlines()) == 2
+
+
+def test_last_lines_of_few_bytes_are_shown_without_loading_the_vocabulary(tmp_path: Any) -> None:
+    missing = Vocabulary(tmp_path / "none")
+    lines = [f"line {n}" for n in range(999_980, 1_000_000)]
+    assert last_lines(lines, missing) == lines
+    assert missing._encoding is None
 
 
 def test_without_the_vocabulary_excerpts_are_so_short_that_their_bytes_decide(tmp_path: Any) -> None:

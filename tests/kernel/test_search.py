@@ -12,10 +12,10 @@ import regex
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from loommux_kernel.foundrows import HEAD_CHARACTERS
 from loommux_kernel.lines import Query, QueryTooExpensive, clip
 from loommux_kernel.linewise import within_lines
 from loommux_kernel.recordtypes import SearchResult
-from loommux_kernel.search import HEAD_CHARACTERS
 
 
 def in_chunks(lines: list[str], size: int = 3) -> Iterator[tuple[int, str]]:
