@@ -46,6 +46,9 @@ NAMING_SECONDS = 1.0
 #: After so long without news of it, the records are looked at; native code may keep the kernel from telling.
 LOOK_SECONDS = 0.1
 
+#: How long whoever looks waits for the records of a process that has just died; it takes milliseconds.
+ACCOUNT_SECONDS = 1.0
+
 #: How much later than the event of a cell's end its reply may come, or the other way round.
 LAGGING = Patience(0.25, 0.25)
 
@@ -246,6 +249,11 @@ class Kernel:
     async def follow(self, life: Life, over: Callable[[], bool], patience: Patience) -> str | None:
         """Wait until `over`; else ``silence``, ``timeout`` or ``shutdown`` says what ended the waiting."""
         return await follow(life, over, patience, lambda: self._answer_now)
+
+    async def accounted(self) -> None:
+        """Of a process that has just died, wait for its records; then everything says the same of it."""
+        if self.life is not None and self.life.gone and not self.life.finished.is_set():
+            await asyncio.wait({self._own(self.life.finished.wait())}, timeout=ACCOUNT_SECONDS)
 
     def answer_now(self) -> None:
         """Every waiting call is answered with what is known."""

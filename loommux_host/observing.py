@@ -83,6 +83,7 @@ class Observer:
         self._searches: anyio.CapacityLimiter | None = None
 
     async def status(self, caller: Caller, kernel: Kernel) -> StatusAnswer:
+        await kernel.accounted()
         life = kernel.life
         views = list(islice((v for v in life.mirror.latest() if v.number is not None), LAST_EXECUTIONS)) if life else []
         running = life.mirror.running if life else None

@@ -96,7 +96,7 @@ def how_ended(death: Death) -> str:
 
 def memory(death: Death) -> str:
     """For a process that the system may have killed for its memory: how far that had grown."""
-    if death.signal != "SIGKILL" or not death.max_rss_bytes:
+    if death.cause != "signal" or death.signal != "SIGKILL" or not death.max_rss_bytes:
         return ""
     return f"; its memory had reached {size(death.max_rss_bytes)}"
 

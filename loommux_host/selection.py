@@ -31,6 +31,7 @@ class Chosen:
 
 async def choose(kernel: Kernel, number: int | None, process: int | None) -> Chosen:
     """In [`number`], or without one the running, then the most recent. Raises `Refused`."""
+    await kernel.accounted()
     lives = kernel.lives()
     if process is not None:
         lives = [life for life in lives if life.process.process == process]

@@ -7,6 +7,7 @@ process or a file behind fails.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -15,46 +16,47 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driving import COMMAND, GONE, Agent, Lines, Place, Start
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from driving import COMMAND, GONE, Agent, Lines, Place, Start, serving
 
 
-@pytest.fixture
-def place(tmp_path: Path, private_jupyter: Path) -> Iterator[Place]:
-    # Not below tmp_path: the paths of sockets are short.
-    made = Place(tmp_path, Path(tempfile.mkdtemp(prefix="lm-")))
+@contextlib.contextmanager
+def checked(workspace: Path, runtime: Path) -> Iterator[Place]:
+    # Not below the workspace: the paths of sockets are short.
+    made = Place(workspace, Path(tempfile.mkdtemp(prefix="lm-")), runtime)
     try:
         yield made
         left = made.wait_until_empty()
-        files = [str(p.relative_to(made.temporary)) for p in made.temporary.rglob("*") if p != made.errors]
         assert not left, f"processes left: {left}\n{made.log()}"
-        assert not files, f"files left: {files}\n{made.log()}"
+        assert not made.files(), f"files left: {made.files()}\n{made.log()}"
         assert "loommux: ERROR" not in made.log(), made.log()
     finally:
         shutil.rmtree(made.temporary)
 
 
 @pytest.fixture
+def place(tmp_path: Path, private_jupyter: Path) -> Iterator[Place]:
+    with checked(tmp_path, private_jupyter) as made:
+        yield made
+
+
+@pytest.fixture
 def start(place: Place) -> Start:
     """``async with start("--flag", mode=…) as agent``: a server with one client."""
+    return functools.partial(serving, place)
 
-    @contextlib.asynccontextmanager
-    async def start(*flags: str, mode: str = "legacy", cwd: Path | None = None) -> AsyncIterator[Agent]:
-        parameters = StdioServerParameters(
-            command=COMMAND[0], args=[*COMMAND[1:], *flags], env=place.environment, cwd=cwd or place.workspace
-        )
-        failure: Exception | None = None
-        with place.errors.open("a") as errors:
-            async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
-                try:
-                    yield Agent(client, mode)
-                except Exception as error:  # the client's task groups would wrap it in groups
-                    failure = error
-        if failure is not None:
-            raise failure
 
-    return start
+@pytest.fixture(scope="module")
+def common_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Where the server of `agent` runs."""
+    with checked(tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("runtime")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def agent(common_place: Place) -> AsyncIterator[Agent]:
+    """One server with one client for all tests of a module; each leaves a kernel that runs no cell."""
+    async with serving(common_place) as made:
+        yield made
 
 
 @pytest.fixture

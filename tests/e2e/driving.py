@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import anyio
 import psutil
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
 
 COMMAND = [sys.executable, "-m", "loommux_host.cli"]
@@ -34,16 +34,15 @@ ERAS = ["legacy", "2026-07-28"]
 class Place:
     """Where one test's servers run, and what they must not leave behind."""
 
-    def __init__(self, workspace: Path, temporary: Path) -> None:
-        self.workspace, self.temporary = workspace, temporary
+    def __init__(self, workspace: Path, temporary: Path, runtime: Path) -> None:
+        self.workspace, self.temporary, self.runtime = workspace, temporary, runtime
         self.mark = uuid.uuid4().hex
         self.errors = temporary / "stderr"
 
     @property
     def environment(self) -> dict[str, str]:
         """What a host passes on; nothing of it is configuration."""
-        runtime = os.environ["JUPYTER_RUNTIME_DIR"]
-        return {"JUPYTER_RUNTIME_DIR": runtime, "TMPDIR": str(self.temporary), MARK: self.mark}
+        return {"JUPYTER_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary), MARK: self.mark}
 
     def processes(self) -> list[psutil.Process]:
         """Everything alive that a server of this test is or started."""
@@ -65,6 +64,15 @@ class Place:
                 named.append(f"{process.pid} {process.cmdline()}")
                 process.kill()
         return named
+
+    def files(self) -> list[str]:
+        """Every file that servers of this test have made and not removed."""
+        made = [p for p in self.temporary.rglob("*") if p != self.errors]
+        return [str(p) for p in [*made, *self.runtime.iterdir()]]
+
+    def stores(self) -> list[Path]:
+        """The record stores, by process."""
+        return sorted(self.temporary.rglob("records"), key=lambda path: int(path.parent.name))
 
     def log(self) -> str:
         """What the servers wrote to stderr."""
@@ -110,6 +118,23 @@ def text_of(result: CallToolResult) -> str:
 
 
 Start = Callable[..., AbstractAsyncContextManager[Agent]]
+
+
+@asynccontextmanager
+async def serving(place: Place, *flags: str, mode: str = "legacy", cwd: Path | None = None) -> AsyncIterator[Agent]:
+    """A server with one client."""
+    parameters = StdioServerParameters(
+        command=COMMAND[0], args=[*COMMAND[1:], *flags], env=place.environment, cwd=cwd or place.workspace
+    )
+    failure: Exception | None = None
+    with place.errors.open("a") as errors:
+        async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
+            try:
+                yield Agent(client, mode)
+            except Exception as error:  # the client's task groups would wrap it in groups
+                failure = error
+    if failure is not None:
+        raise failure
 
 
 class Lines:
@@ -190,7 +215,7 @@ async def attached(agent: Agent) -> AsyncIterator[AsyncKernelClient]:
     """A foreign client, connected by the file that status names."""
     found = re.search(r"--existing (\S+\.json)", await agent.text("status"))
     assert found is not None
-    client: Any = AsyncKernelClient(connection_file=str(Path(os.environ["JUPYTER_RUNTIME_DIR"], Path(found[1]).name)))
+    client: Any = AsyncKernelClient(connection_file=found[1])
     client.load_connection_file()
     client.start_channels()
     try:

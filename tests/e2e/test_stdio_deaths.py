@@ -6,7 +6,8 @@ import asyncio
 import re
 
 import pytest
-from driving import Agent, Start, StartLines, until
+from driving import Start, StartLines, until
+from oracle import kernel_of
 
 pytestmark = pytest.mark.anyio
 
@@ -57,20 +58,14 @@ async def test_a_fatal_signal_leaves_the_python_stacks(start: Start) -> None:
 async def test_a_death_between_cells_is_told_once_before_anything_runs(start: Start) -> None:
     async with start() as agent:
         await agent.run("import os, threading; x = 1")
+        _, kernel = await kernel_of(agent)
         await agent.run("threading.Timer(0.2, lambda: os._exit(4)).start()")
-        await died(agent)
+        await asyncio.to_thread(kernel.wait, 10)
         told = await agent.refusal("run_cell", freeform="ran = True")
         assert told.startswith("kernel_died: process 1")
         assert "exited with code 4" in told
         assert "send it again" in told
         assert "NameError" in await agent.run("ran")
-
-
-async def died(agent: Agent) -> None:
-    """Wait until the process is gone, by the eyes of a client."""
-    async with asyncio.timeout(10):
-        while "stopped" not in await agent.text("status"):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 async def test_other_tools_tell_of_a_death_as_a_notice(start: Start) -> None:
