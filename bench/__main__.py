@@ -8,7 +8,11 @@ import platform
 import sys
 from importlib.metadata import version
 
-from bench.measures import MEASURES, Row
+from bench.measures import MEASURES as OVER_STDIO
+from bench.measures import Row
+from bench.sessions import sessions
+
+MEASURES = {**OVER_STDIO, "sessions": sessions}
 
 
 def table(rows: list[Row]) -> str:

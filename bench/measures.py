@@ -52,8 +52,8 @@ class Row:
         )
 
     def _show(self, value: float) -> str:
-        if self.unit == "MB":
-            return f"{value:.1f} MB"
+        if self.unit != "s":
+            return f"{value:.{0 if value == int(value) else 1}f} {self.unit}".rstrip()
         return f"{value * 1000:.1f} ms" if value < 1 else f"{value:.2f} s"
 
 
