@@ -13,13 +13,14 @@ import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from loommux_kernel.protocol import OriginKind
 
-from .apitable import endpoints
+from .apitable import NOTEBOOK, endpoints
 from .calls import is_large
 from .endpoints import CODES, Arguments, describe, error
 from .events import Feed
@@ -28,6 +29,7 @@ from .history import History
 from .kernel import Kernel
 from .lease_policy import InvalidPolicy
 from .limits import Limits
+from .refused import Refused
 from .results import Answer
 from .service import Service
 from .sessions import Caller
@@ -118,6 +120,19 @@ class Api:
         return await self.history.follow(
             self._kernel(request), a["execution"], a["process"], a["stream"], a["since"], a["wait"]
         )
+
+    async def notebook(self, request: Request, arguments: Arguments) -> Response:
+        kernel = self._kernel(request)
+        file = quote(f"{kernel.name}.ipynb", safe="")
+        headers = {"cache-control": "no-store", "content-disposition": f"attachment; filename*=UTF-8''{file}"}
+        return StreamingResponse(await self.history.notebook(kernel), media_type=NOTEBOOK, headers=headers)
+
+    async def variables(self, request: Request, arguments: Arguments) -> dict[str, Any] | Response:
+        kernel = self._kernel(request)
+        try:
+            return await self.fleet.variables(kernel)
+        except Refused as refused:
+            return error(503, refused.refusal.status, refused.refusal.message)
 
     async def interrupt(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id

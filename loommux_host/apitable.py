@@ -91,6 +91,32 @@ RESOURCE = {"type": "object", "required": ["resource_id", "name", "kernel_state"
 RESOURCES = {"type": "object", "properties": {"resources": {"type": "array", "items": RESOURCE}}}
 NONE, CONFLICT = (), (404, 409)
 EVENTS = "text/event-stream"
+NOTEBOOK = "application/x-ipynb+json"
+IPYNB = {"type": "object", "required": ["cells", "metadata", "nbformat", "nbformat_minor"]}
+VARIABLE = {
+    "type": "object",
+    "required": ["name", "type", "size", "bytes", "preview"],
+    "properties": {
+        "name": {"type": "string"},
+        "type": {"type": "string"},
+        "size": {
+            "anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}, {"type": "null"}],
+            "description": "Items or characters; of arrays and frames their shape.",
+        },
+        "bytes": {"type": ["integer", "null"]},
+        "preview": {"type": ["string", "null"], "description": "Null for what only its own code could show."},
+    },
+}
+VARIABLES = {
+    "type": "object",
+    "required": ["process", "kernel_state", "variables", "total"],
+    "properties": {
+        "process": {"type": ["integer", "null"]},
+        "kernel_state": {"type": "string"},
+        "variables": {"type": "array", "items": VARIABLE, "description": "At most the last 500."},
+        "total": {"type": "integer"},
+    },
+}
 
 
 def endpoints(api: Api) -> list[Endpoint]:
@@ -109,6 +135,8 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", f"{ONE}/output", "Lines of one stream.", api.output, query=READS),
         Endpoint("GET", f"{ONE}/search", "Lines that match.", api.search, query=SEARCHES),
         Endpoint("GET", f"{ONE}/combined", "Output as it arrives.", api.combined, query=FOLLOWS),
+        Endpoint("GET", f"{ONE}/notebook", "It as an .ipynb.", api.notebook, answer=IPYNB, media_type=NOTEBOOK),
+        Endpoint("GET", f"{ONE}/variables", "Its variables, no code run.", api.variables, answer=VARIABLES),
         Endpoint("POST", f"{ONE}/rename", "Rename it.", api.rename, body=[NAME]),
         Endpoint("POST", f"{ONE}/interrupt", "Interrupt a cell.", api.interrupt, body=[EXECUTION], errors=CONFLICT),
         Endpoint("POST", f"{ONE}/restart", "Replace its process.", api.restart, body=[], errors=CONFLICT),

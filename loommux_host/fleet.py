@@ -22,7 +22,7 @@ from loommux_host.phrases import cell, first_line, one_line, sender
 from loommux_host.refused import Refused
 from loommux_host.registry import InvalidName, Registry
 from loommux_host.sessions import Caller, Sessions
-from loommux_host.words import invalid_argument, kernel_not_found, refuse
+from loommux_host.words import invalid_argument, kernel_not_found, kernel_unresponsive, refuse
 from loommux_kernel.protocol import now
 
 #: How long a kernel has to answer when a person asks for its health.
@@ -165,6 +165,18 @@ class Fleet:
             "seconds": round(now() - began, 3) if answer is not None else None,
             "kernel_state": KERNEL_STATES.get(kernel.state, kernel.state),
         }
+
+    async def variables(self, kernel: Kernel) -> dict[str, Any]:
+        """The kernel's variables, asked now; none without a process. Raises `Refused`."""
+        life = kernel.life
+        answer: dict[str, Any] | None = {"variables": [], "total": 0}
+        if life is not None and life.alive:
+            answer = await life.ask("variables", deadline=HEALTH_SECONDS) or (None if life.alive else answer)
+        if answer is None:
+            waited = max(kernel.facts().stale_seconds or 0.0, HEALTH_SECONDS)
+            raise Refused(kernel_unresponsive(kernel.name, waited, "Its variables cannot be had."))
+        state = KERNEL_STATES.get(kernel.state, kernel.state)
+        return {"process": life.process.process if life and life.alive else None, "kernel_state": state, **answer}
 
     def _state(self, kernel: Kernel) -> str:
         if self.leasing.is_orphaned(kernel):

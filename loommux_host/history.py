@@ -7,19 +7,27 @@ runs. Called by `api`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import anyio.to_thread
+
 from loommux_host.activity import News
+from loommux_host.export import Part, notebook
 from loommux_host.kernel import Kernel
+from loommux_host.life import Life
 from loommux_host.phrases import one_line
 from loommux_host.reading import RecordsGone, in_thread, reading
 from loommux_host.results import ExecutionFacts
 from loommux_host.selection import Chosen, choose, of_record
 from loommux_kernel.protocol import State, Stream, now
+from loommux_kernel.records import RecordReader
 
 #: Settled lines that one answer carries at most.
 MOST_LINES = 5_000
+#: Characters of a notebook that are sent together.
+PIECE = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,14 @@ class History:
             "next": page[-1].serial if more else None,
         }
 
+    async def notebook(self, kernel: Kernel) -> AsyncGenerator[str]:
+        """The kernel as the text of an .ipynb, in pieces: every process whose records can be read."""
+        lives = kernel.lives()[::-1]
+        for life in lives:
+            await life.flush()
+        parts = await in_thread(lambda: [_part(life) for life in lives])
+        return _pieces(notebook(kernel.name, kernel.id, parts, now()), parts)
+
     async def follow(
         self, kernel: Kernel, number: int | None, process: int | None, stream: Stream, since: int, seconds: float
     ) -> dict[str, Any]:
@@ -78,6 +94,32 @@ class History:
             "offset": settled,
             "tail": tail,
         }
+
+
+def _part(life: Life) -> Part:
+    try:
+        reader = RecordReader(life.records)
+    except FileNotFoundError:
+        reader = None
+    return Part(life.process.process, reader, life.death)
+
+
+async def _pieces(texts: Iterator[str], parts: list[Part]) -> AsyncGenerator[str]:
+    """The same, read in a thread; the readers are closed in the end, however that comes."""
+
+    def some() -> str:
+        pieces: list[str] = []
+        while sum(map(len, pieces)) < PIECE and (text := next(texts, None)) is not None:
+            pieces.append(text)
+        return "".join(pieces)
+
+    try:
+        while text := await anyio.to_thread.run_sync(some):
+            yield text
+    finally:
+        for part in parts:
+            if part.records is not None:
+                part.records.close()
 
 
 def _since(chosen: Chosen, stream: Stream, since: int) -> tuple[str, int, str]:

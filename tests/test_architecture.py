@@ -55,7 +55,7 @@ RANKS = [
     {"interrupting", "outcomes"},
     {"waiting"},
     {"life"},
-    {"mirror", "submission", "journal", "reading", "ranges"},
+    {"mirror", "submission", "journal", "reading", "ranges", "export"},
     {"channel", "launch", "leases", "memory_channel"},
     {"spawn", "provisioner", "jobs", "orphans", "kernel_process", "lease_state", "lease_decisions", "lease_policy"},
     {

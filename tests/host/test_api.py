@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx2
+import nbformat
 import pytest
 from http_server import HttpServer, Raw, http_server
 from twins import Script, until
 
+from loommux_host import fleet
 from loommux_host.api import Api
 from loommux_host.apitable import endpoints
 from loommux_host.auth import access
@@ -283,6 +285,60 @@ async def test_combined_output_is_followed_as_it_arrives(
             last = (await http.get(f"{path}/combined?since={first['offset']}&wait=5")).json()
     whole = first["text"] + last["text"] + last["tail"]
     assert whole.rstrip("\n") == "".join(f"line {n}\n" for n in range(100)) + "50 %"
+
+
+async def test_a_kernel_is_exported_as_a_notebook_with_its_earlier_processes(
+    server: HttpServer, http: httpx2.AsyncClient
+) -> None:
+    path = await opened(server, http)
+    await http.post(f"{path}/restart")
+    await http.post(f"{path}/executions", json={"source": "say"})
+    answer = await http.get(f"{path}/notebook")
+    assert answer.headers["content-type"] == "application/x-ipynb+json"
+    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''lab.ipynb"
+    made = nbformat.reads(answer.text, as_version=4)
+    nbformat.validate(made)
+    first, mark, second = made.cells
+    assert (first.source, first.outputs[0].text) == ("say", "say\n")
+    assert "Process 1 ended by restart" in mark.source
+    assert second.metadata.loommux.process == 2
+
+
+async def test_variables_are_told_or_it_is_said_that_the_kernel_does_not_answer(
+    server: HttpServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await opened(server, http)
+    kernel = server.kernel("lab")
+    channel = server.launchings[kernel.id].channel
+    channel.variables = [{"name": "x", "type": "int", "size": None, "bytes": 28, "preview": "1"}]
+    told = (await http.get(f"{path}/variables")).json()
+    assert told == {"process": 1, "kernel_state": "running", "variables": channel.variables, "total": 1}
+    channel.answers.clear()
+    monkeypatch.setattr(fleet, "HEALTH_SECONDS", 0.05)
+    message = assert_refused(await http.get(f"{path}/variables"), 503, "kernel_unresponsive")
+    assert message.startswith("lab has not answered for")
+    channel.answers.set()
+    server.launchings[kernel.id].process.die(code=0)
+    await until(lambda: kernel.state == "stopped")
+    none = (await http.get(f"{path}/variables")).json()
+    assert none == {"process": None, "kernel_state": "stopped", "variables": [], "total": 0}
+
+
+async def test_reading_a_notebook_and_variables_renews_no_lease_and_starts_nothing(
+    server: HttpServer, http: httpx2.AsyncClient
+) -> None:
+    path = await opened(server, http)
+    kernel = server.kernel("lab")
+    launching = server.launchings[kernel.id]
+    launching.process.die(code=0)
+    await until(lambda: kernel.state == "stopped")
+    [before] = server.leasing.held_by(kernel)
+    for read in ("notebook", "variables"):
+        assert (await http.get(f"{path}/{read}")).status_code == 200
+    [after] = server.leasing.held_by(kernel)
+    assert (launching.starts, kernel.state) == (1, "stopped")
+    assert before.lease.remaining_seconds is not None and after.lease.remaining_seconds is not None
+    assert after.lease.remaining_seconds < before.lease.remaining_seconds
 
 
 async def test_what_a_person_does_is_told_to_the_agent(

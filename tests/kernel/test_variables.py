@@ -183,7 +183,7 @@ def test_no_code_of_a_value_or_its_type_is_run(monkeypatch: pytest.MonkeyPatch) 
     made += [type(enum.Enum("Color", "RED"))]
     values: list[Any] = [kind for kind in made]  # noqa: C416
     values += [object.__new__(made[0]), object.__new__(made[1])]
-    values += [kind.__new__(kind) for kind in made[2:9] if kind.__mro__[1] is not np.ndarray]
+    values += [kind.__new__(kind) for kind in made[2:9] if kind.__mro__[1] is not np.ndarray]  # pyright: ignore[reportCallIssue]
     values += [object.__new__(kind) for kind in made[11:15]]
     lying = types.ModuleType("lying")
     lying.__getattr__ = ALARM("__getattr__")  # type: ignore[method-assign]
