@@ -70,7 +70,7 @@ RANKS = [
         "pictures",
         "parameters",
     },
-    {"phrases", "limits", "results", "config", "settings", "events", "cgroups", "version"},
+    {"phrases", "limits", "results", "config", "settings", "events", "cgroups", "faults", "version"},
 ]
 
 
