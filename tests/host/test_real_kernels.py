@@ -158,7 +158,7 @@ async def test_a_death_in_a_cell_is_told_as_it_was(
     if name in ("SIGSEGV", "SIGABRT"):
         assert told.faults is not None
         assert told.faults.startswith("Fatal Python error")
-        assert "File " in told.faults
+        assert "Cell, line 1 in <module>" in told.faults
     else:
         assert told.faults is None
 
