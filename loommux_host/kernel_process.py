@@ -132,7 +132,7 @@ def read_log(path: Path) -> tuple[str, str | None]:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             text = file.read().decode(errors="replace")
-    except FileNotFoundError:
+    except OSError:  # gone, or no descriptor is left: the death is told all the same
         return "", None
     faults = [match.start() for match in FAULT.finditer(text)]
     return "\n".join(text.splitlines()[-LOG_TAIL_LINES:]), text[faults[-1] :].rstrip() if faults else None

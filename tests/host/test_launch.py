@@ -622,3 +622,4 @@ def test_the_end_of_a_log_is_read_without_reading_it_all(tmp_path: Path) -> None
     assert tail.splitlines()[-1] == "last"
     assert faults is None
     assert read_log(tmp_path / "missing") == ("", None)
+    assert read_log(tmp_path) == ("", None)  # what cannot be read keeps no death from being told
