@@ -80,7 +80,12 @@ async def interrupt(life: Life, number: int | None) -> Interrupted:
     if target.running:
         felt = await _felt(life, target) if answer is not None else None
         return Interrupted("interrupt_sent", target, answer is not None, felt, processes)
-    return Interrupted("interrupted" if target.state is State.INTERRUPTED else "ended", target, processes=processes)
+    return Interrupted(_ended(target), target, processes=processes)
+
+
+def _ended(view: View) -> str:
+    """Another interrupt may have ended it: then it has not "ended, not as interrupted"."""
+    return "interrupted" if view.state is State.INTERRUPTED else "ended"
 
 
 async def _missed(life: Life, result: str, number: int | None, view: View | None) -> Interrupted:
@@ -88,7 +93,7 @@ async def _missed(life: Life, result: str, number: int | None, view: View | None
     if view is not None and view.running:
         await life.mend()
     if view is not None and not view.running:
-        return Interrupted("ended", view)
+        return Interrupted(_ended(view), view)
     return Interrupted("not_running" if number is not None else result, view)
 
 
