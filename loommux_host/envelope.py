@@ -119,7 +119,7 @@ def envelope(journal: Journal, late: Iterable[Late], told: Told, caller: str, sh
             notices.append(Notice(f"{plural(new, 'more line')} after its end", one.label or cell(one.number)))
     others = [e for e in journal.ends(told.since) if told.owes(e.index) and _by_another(e, caller, shown)]
     if others:
-        notices.append(Notice(others_text(others)))
+        notices.append(Notice(others_text(others, all_known=journal.knows_all_ends(told.since))))
     return Envelope(notices, [*told.lost, range(told.index + 1, journal.index + 1)], new_late)
 
 
@@ -142,12 +142,14 @@ def death_text(entry: DeathEntry) -> str:
     )
 
 
-def others_text(ends: list[EndEntry]) -> str:
+def others_text(ends: list[EndEntry], *, all_known: bool = True) -> str:
+    """Others' cells, the latest by number; not `all_known` when the journal has let go of some."""
     named = [f"{cell(e.number)} ({e.state}, {sender(e.origin)})" for e in ends[-OTHERS_NAMED:]]
     if len(ends) > OTHERS_NAMED:
         named.insert(0, f"{len(ends) - OTHERS_NAMED:,} more")
     were = "cell was" if len(ends) == 1 else "cells were"
-    return f"{len(ends):,} {were} run by others since your last result: {', '.join(named)}. Variables may have changed."
+    count = f"{len(ends):,}" if all_known else f"At least {len(ends):,}"
+    return f"{count} {were} run by others since your last result: {', '.join(named)}. Variables may have changed."
 
 
 def _by_another(entry: EndEntry, caller: str, shown: Shown) -> bool:

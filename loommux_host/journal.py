@@ -2,7 +2,7 @@
 
 Pure. Everything gets an index that rises by one within the kernel, across its processes,
 so that one number per session says what that session has had. Only the latest entries of
-a kind are kept; what was left out is counted. `kernel` writes, `envelope` reads.
+a kind are kept. `kernel` writes, `envelope` reads.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class Journal:
         self._notices: deque[NoticeEntry] = deque(maxlen=KEPT)
         self._ends: deque[EndEntry] = deque(maxlen=KEPT)
         self._deaths: deque[DeathEntry] = deque(maxlen=KEPT)
+        #: The newest end that is kept no more.
+        self._ends_let_go = 0
 
     def notice(
         self,
@@ -93,6 +95,8 @@ class Journal:
         self._notices.append(entry)
 
     def ended(self, process: int, at: float, serial: int, number: int | None, state: State, origin: Origin) -> None:
+        if len(self._ends) == KEPT:
+            self._ends_let_go = self._ends[0].index
         self._ends.append(EndEntry(self._next(), at, process, serial, number, state, origin))
 
     def died(self, death: Death, lost: int | None, *, on_purpose: bool, not_for: str | None = None) -> None:
@@ -103,6 +107,10 @@ class Journal:
 
     def ends(self, after: int = 0) -> list[EndEntry]:
         return _later(self._ends, after)
+
+    def knows_all_ends(self, after: int) -> bool:
+        """Whether every end behind `after` is kept."""
+        return after >= self._ends_let_go
 
     def deaths(self, after: int = 0) -> list[DeathEntry]:
         return _later(self._deaths, after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loommux_host.envelope import Envelope, Late, Shown, Told, envelope
-from loommux_host.journal import Journal
+from loommux_host.journal import KEPT, Journal
 from loommux_host.results import Death, Notice
 from loommux_kernel.protocol import Origin, OriginKind, State
 
@@ -117,6 +117,17 @@ def test_many_cells_of_others_are_counted_and_the_last_ten_named() -> None:
     [notice] = lines(journal, Told())
     assert notice.text.startswith("30 cells were run by others since your last result: 20 more, In [21] (completed")
     assert "In [20]" not in notice.text
+
+
+def test_a_count_of_others_cells_of_which_some_are_forgotten_says_at_least() -> None:
+    journal, told = Journal(), Told()
+    for n in range(1, KEPT + 2):
+        journal.ended(1, float(n), n, n, State.COMPLETED, QT)
+    (notice,) = lines(journal, told)
+    assert notice.text.startswith(f"At least {KEPT} cells were run by others since your last result: ")
+    journal.ended(1, 1.0, KEPT + 2, KEPT + 2, State.COMPLETED, QT)
+    (notice,) = lines(journal, told)
+    assert notice.text.startswith("1 cell was run by others")
 
 
 def test_late_lines_are_told_as_they_grow_unless_the_result_shows_them() -> None:
