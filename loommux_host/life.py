@@ -110,7 +110,8 @@ class Life:
         """How long the kernel has not answered while it was asked; None when it answers."""
         if self._asked_at is None or self.gone or self._loop.time() - self._asked_at < QUIET_SECONDS:
             return None
-        return self._loop.time() - self._channel.heard
+        silent = self._loop.time() - self._channel.heard
+        return silent if silent >= QUIET_SECONDS else None
 
     # -- what is asked of the process ---------------------------------------------
 
@@ -281,7 +282,8 @@ class Life:
                 await self._probe()
 
     async def _probe(self) -> None:
-        self._asked_at = self._loop.time()
+        if self._asked_at is None:  # else the last question found no answer either
+            self._asked_at = self._loop.time()
         question = self._own(self.ask("status", deadline=PROBE_SECONDS))
         pause = QUIET_SECONDS
         try:
@@ -305,7 +307,7 @@ class Life:
         self._channel.close()
         try:
             async with asyncio.timeout(FINISH_SECONDS):
-                await in_thread(finish, self.records, exit_.at)
+                await in_thread(finish, self.records, exit_.at, self.process.launch.records_budget_bytes)
                 records, notices = await in_thread(read_latest, self.records, self._notice_id)
         except Exception:
             log.exception("the records of process %d could not be finished", self.process.process)

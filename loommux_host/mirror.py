@@ -286,6 +286,9 @@ class Mirror:
             known.counts, known.updated_at = new.counts, new.updated_at
             known.last_output_at = new.updated_at
             changes.append(Printed(known, False))
+        elif not (new.running or known.running) and new.counts.utf8_bytes > known.counts.utf8_bytes:
+            # a disk that stood still held its output back when the reply left
+            known.counts, known.displays = new.counts, new.displays
         if known.running and not new.running:
             for name in ("number", "state", "completed_at", "updated_at", "counts", "ename", "evalue", "displays"):
                 setattr(known, name, getattr(new, name))

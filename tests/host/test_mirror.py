@@ -94,6 +94,16 @@ def test_a_reply_that_overtakes_the_start_of_its_cell_never_makes_it_run_again()
     assert mirror.running is None
 
 
+def test_output_that_a_disk_held_back_until_after_the_reply_is_known_with_its_event() -> None:
+    mirror = Mirror(0.0)
+    mirror.apply(started(1, 1))
+    mirror.replied(Submission("s", 0, ME, 10.0), "cell 1", Reply(None, 1, 1, State.COMPLETED, 10.5, 12.0))
+    assert mirror.apply(ended(2, 1)) == []
+    view = mirror.by_serial(1)
+    assert view is not None
+    assert view.counts == SIZE
+
+
 def test_a_gap_in_the_numbers_is_told_once_and_what_came_after_it_counts() -> None:
     _, changes = fed([started(1, 1), ended(4, 1), started(5, 2)])
     assert kinds(changes) == [Started, Missed, Ended, Started]
