@@ -123,6 +123,7 @@ class Carrier:
     def _of_search(self, answer: SearchAnswer, facts: ExecutionFacts) -> Iterator[Carried]:
         found = answer.result.rows if answer.result else []
         rows = [f"{kind} {number} | {clip(line, answer.max_chars)}" for number, kind, line in found]
+        count = len(rows) + (answer.result.omitted_rows if answer.result else 0)
         text = "\n".join(rows)
         if len(text) <= BODY_CHARACTERS:
             yield Carried(text)
@@ -132,8 +133,8 @@ class Carrier:
         average = len(text) // max(1, len(rows))
         span = next_range(first, [], Counts(total, total * average), self._room(text[: BODY_CHARACTERS * 2]))
         call = read_call(facts, answer.kernel, answer.stream, (span[0], span[1], span[2] or answer.max_chars))
-        said = self._said("Rows", plural(len(rows), "row"), len(text), call, "a narrower query")
-        yield from self._excerpt(rows, rows, len(rows), said, call)
+        said = self._said("Rows", plural(count, "row"), len(text), call, "a narrower query")
+        yield from self._excerpt(rows, rows, count, said, call)
 
     def _excerpt(
         self, lines: Sequence[str], ends: Sequence[str], total: int, said: str, call: str

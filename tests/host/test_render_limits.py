@@ -147,6 +147,13 @@ def test_a_search_that_found_too_much_says_where_to_read_on() -> None:
     assert ", or a narrower query." in text
 
 
+def test_rows_that_a_search_did_not_keep_are_counted_with_those_left_out() -> None:
+    rows = [(n, "M", line) for n, line in enumerate(LINES, 1)]
+    result = SearchResult(20_044, 20_044, rows, 20_044, omitted_rows=8_000)
+    answer = SearchAnswer(kernel=KERNEL, now=NOW, execution=execution(), query="line", result=result)
+    assert text_of(answer).splitlines()[1].startswith("Rows omitted: 20,044 rows; ")
+
+
 def test_the_tail_of_an_omission_is_within_its_three_limits() -> None:
     facts = {"counts": Counts(10**6, 10**8, 10**8)}
     tail = ["漢字" * 300 for _ in range(20)]
