@@ -16,7 +16,7 @@ import logging
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from loommux_host.calls import Calls
@@ -45,10 +45,11 @@ ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 class Host:
     """The parts of one server. Every method on the event loop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, secrets: Iterable[str] = ()) -> None:
+        """`secrets` are texts that no kernel's environment may contain."""
         self.config = config
         self.directory = create_server_directory()
-        self.launcher = Launcher(config)
+        self.launcher = Launcher(config, secrets=secrets)
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex
         self._begun: dict[str, KernelLaunching] = {}

@@ -60,7 +60,7 @@ async def serve_http(config: Config, say: Callable[[str], None]) -> None:
 async def _serve(
     config: Config, listener: socket.socket, rules: Access, stop: asyncio.Event, started: Callable[[], None]
 ) -> None:
-    host = Host(config)
+    host = Host(config, secrets=[rules.token] if rules.token else [])
     try:
         feed = Feed()
         leasing = Leasing(Policies(Policy.of(config)), feed.publish)
