@@ -303,7 +303,8 @@ class Kernel:
             await self._end(old, "restart", by, caller)
         elif old is not None:
             await old.finished.wait()
-        return Restarted(old, await self._begin_start(), killed, clients)
+        # Whoever waited for the same end of the old process may have begun already.
+        return Restarted(old, await (self._starting or self._begin_start()), killed, clients)
 
     async def _end(self, life: Life, cause: str, by: str | None, caller: str | None = None) -> None:
         """An idle process may leave in order, a busy one is ended at once; then everything it started."""
