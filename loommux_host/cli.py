@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loommux_host.config import Config
 
-EXIT_FAILED = 1
 EXIT_CANNOT_START = 2
 LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
 

@@ -19,7 +19,7 @@ import anyio.to_thread
 from loommux_host import ranges
 from loommux_host.kernel import Kernel
 from loommux_host.phrases import cell, sender
-from loommux_host.reading import reading
+from loommux_host.reading import in_thread, reading
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry
 from loommux_host.results import (
@@ -148,7 +148,7 @@ class Observer:
 
     async def search(self, kernel: Kernel, number: int | None, process: int | None, asked: Searching) -> SearchAnswer:
         stream = _stream(asked.stream)
-        query = _query(asked)
+        query = await in_thread(_query, asked)  # compiling an odd pattern can take seconds
         chosen = await self._flushed(kernel, number, process)
         if self._searches is None:
             self._searches = anyio.CapacityLimiter(SEARCHES)
