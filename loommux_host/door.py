@@ -54,17 +54,17 @@ class _Session:
 
 
 class Manager(StreamableHTTPSessionManager):
-    """The SDK's manager, with the two seams it lacks.
+    """The SDK's manager, with the seams it lacks.
 
-    * `on_end` is told of every session that is over, whoever ended it.
+    * `on_begin` is told of every session that opens, `on_end` of every one that is over, whoever ended it.
     * A cancelled request's stream ends without an answer: the SDK sends an error there,
       on which some clients break.
     """
 
-    def __init__(self, server: Server[Any], on_end: Callable[[str], None]) -> None:
+    def __init__(self, server: Server[Any], on_begin: Callable[[str], None], on_end: Callable[[str], None]) -> None:
         # Sessions end with their client or with `Door.sweep`, never in the middle of a long cell.
         super().__init__(server, session_idle_timeout=None, max_request_body_size=BODY_LIMIT)
-        self._on_end = on_end
+        self._on_begin, self._on_end = on_begin, on_end
 
     def knows(self, session_id: str) -> bool:
         return session_id in self._server_instances
@@ -76,7 +76,8 @@ class Manager(StreamableHTTPSessionManager):
 
     def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
         transport = super()._admit_session(requestor)
-        if transport is not None:
+        if transport is not None and transport.mcp_session_id is not None:
+            self._on_begin(transport.mcp_session_id)
             transport._terminate_unanswered_request = partial(_end_stream, transport)  # pyright: ignore[reportAttributeAccessIssue]
         return transport
 
@@ -106,7 +107,7 @@ class Door:
     ) -> None:
         self._leasing, self._binder, self._sessions = leasing, binder, sessions
         self._handshake_only, self._sweep_seconds = handshake_only, sweep_seconds
-        self._manager = Manager(server, self._ended)
+        self._manager = Manager(server, self._began, self._ended)
         self._known: dict[str, _Session] = {}
         self._listening = ListenHandler(InMemorySubscriptionBus())
         self._swept = time.monotonic()
@@ -182,7 +183,7 @@ class Door:
         if session_id is None or not self._manager.knows(session_id):
             yield
             return
-        session = self._known.setdefault(session_id, _Session(caller_id(session_id)))
+        session = self._known[session_id]
         session.requests += 1
         self._leasing.signed(session.caller)
         if scope["method"] == "GET":
@@ -239,7 +240,12 @@ class Door:
         self._sessions.stream_closed(caller)
         self._leasing.stream_closed(key)
 
-    # -- the end of sessions ---------------------------------------------------------------
+    # -- the beginning and the end of sessions -----------------------------------------------
+
+    def _began(self, session_id: str) -> None:
+        """Known from its first request on: a client that never comes back is given up too."""
+        self._known[session_id] = _Session(caller_id(session_id))
+        self._sweep_soon()
 
     def _ended(self, session_id: str) -> None:
         caller = caller_id(session_id)

@@ -120,6 +120,12 @@ class MemoryChannel:
     def close(self) -> None:
         self._closed.set()
 
+    def end(self) -> None:
+        """The process is no more: its cell stops where it is, unrecorded."""
+        self.close()
+        for task in self._tasks | ({self._running[3]} if self._running else set()):
+            task.cancel()
+
     async def _unless_closed(self, answer: asyncio.Future[Any]) -> Any:
         closed = asyncio.ensure_future(self._closed.wait())
         try:
@@ -293,5 +299,5 @@ class MemoryProcess:
     def die(self, *, code: int | None = None, signal: str | None = None, rss: int | None = None) -> None:
         """End as a process does: nothing more is heard of it, its store stays as it is."""
         if not self.exited.done():
-            self.channel.close()
+            self.channel.end()
             self.exited.set_result(MemoryExit(now(), code, signal, rss))

@@ -183,6 +183,7 @@ class Sessions:
         """It ended; its session may have ended before."""
         if (there := self._present.get(caller)) is not None:
             there.streams -= 1
+            self._forget_if_away({caller})
 
     def present(self, caller: str) -> bool:
         """A call or stream is open, or a call came within the last minute."""
@@ -204,8 +205,18 @@ class Sessions:
 
     def forget_kernel(self, kernel: Kernel) -> None:
         """The kernel was retired."""
-        for key in [k for k in self._told if k[1] == kernel.id]:
+        keys = [k for k in self._told if k[1] == kernel.id]
+        for key in keys:
             del self._told[key]
+        self._forget_if_away({who for who, _ in keys})
+
+    def _forget_if_away(self, callers: set[str]) -> None:
+        """Those without a session never say that they leave: nothing is left of them when no kernel knows them."""
+        known = {who for who, _ in self._told}
+        for caller in callers - known:
+            there = self._present.get(caller)
+            if there is not None and not (there.open_calls or there.streams):
+                del self._present[caller]
 
     # -- what they were told -----------------------------------------------------------
 

@@ -58,9 +58,13 @@ class Launching:
 
     async def discard(self, process: Process) -> None:
         self.discarded.append(process.process)
+        assert isinstance(process, MemoryProcess)
+        process.channel.records.close()
 
     async def remove(self) -> None:
         self.removed = True
+        for process in self.processes:
+            process.channel.records.close()
 
     @property
     def process(self) -> MemoryProcess:
