@@ -26,29 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from loommux_host.config import ConfigError, load, parse
 
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    if options.server:
-        try:
-            config = load(options)
-        except ConfigError as error:
-            return cannot_start(str(error))
-        say(f"configuration directory: {config.config_dir or 'none'}")
-        prepare()
-        return serve_http(config)
-    from loommux_host.wire import claim
+    wire = None
+    if not options.server:
+        from loommux_host.wire import claim
 
-    if sys.stdin is not None and sys.stdin.isatty():
-        say("speaks MCP on its standard input and output; an MCP host starts it, see loommux --help")
-    try:
-        wire = claim()  # before config.py runs: it may print
-    except OSError:
-        return cannot_start("there is no standard input or output to speak MCP over")
+        if sys.stdin is not None and sys.stdin.isatty():
+            say("speaks MCP on its standard input and output; an MCP host starts it, see loommux --help")
+        try:
+            wire = claim()  # before config.py runs: it may print
+        except OSError:
+            return cannot_start("there is no standard input or output to speak MCP over")
     try:
         config = load(options)
     except ConfigError as error:
         return cannot_start(str(error))
     say(f"configuration directory: {config.config_dir or 'none'}")
     prepare()
-    return serve(config, wire)
+    return serve_http(config) if wire is None else serve(config, wire)
 
 
 def serve(config: Config, wire: tuple[int, int]) -> int:

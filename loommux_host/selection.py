@@ -48,46 +48,32 @@ async def choose(kernel: Kernel, number: int | None, process: int | None) -> Cho
 
 
 def of_view(life: Life, view: View) -> ExecutionFacts:
-    return ExecutionFacts(
-        serial=view.serial,
-        number=view.number,
-        process=life.process.process,
-        origin=view.origin,
-        source=view.source,
-        state=view.state,
-        submitted_at=view.submitted_at,
-        started_at=view.started_at,
-        updated_at=view.updated_at,
-        completed_at=view.completed_at,
-        counts=view.counts,
-        kernel_pid=life.pid,
-        ename=view.ename,
-        evalue=view.evalue,
-        late_lines=view.late_lines,
-        death=life.death if view.state is State.KILLED else None,
-        dropped=view.dropped,
-    )
+    return _facts(life, view, view.counts)
 
 
 def of_record(life: Life, record: ExecutionRecord) -> ExecutionFacts:
+    return _facts(life, record, record.counts.get(Stream.COMBINED, Counts()))
+
+
+def _facts(life: Life, known: View | ExecutionRecord, counts: Counts) -> ExecutionFacts:
     return ExecutionFacts(
-        serial=record.serial,
-        number=record.number,
+        serial=known.serial,
+        number=known.number,
         process=life.process.process,
-        origin=record.origin,
-        source=record.source,
-        state=record.state,
-        submitted_at=record.submitted_at,
-        started_at=record.started_at,
-        updated_at=record.updated_at,
-        completed_at=record.completed_at,
-        counts=record.counts.get(Stream.COMBINED, Counts()),
+        origin=known.origin,
+        source=known.source,
+        state=known.state,
+        submitted_at=known.submitted_at,
+        started_at=known.started_at,
+        updated_at=known.updated_at,
+        completed_at=known.completed_at,
+        counts=counts,
         kernel_pid=life.pid,
-        ename=record.ename,
-        evalue=record.evalue,
-        late_lines=record.late_lines,
-        death=life.death if record.state is State.KILLED else None,
-        dropped=record.dropped,
+        ename=known.ename,
+        evalue=known.evalue,
+        late_lines=known.late_lines,
+        death=life.death if known.state is State.KILLED else None,
+        dropped=known.dropped,
     )
 
 
