@@ -77,6 +77,8 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
             lock = _lock(path / "owner", create=True)
         except FileNotFoundError:
             continue  # another server ended and removed the user's directory, or this one as stale
+        except OSError as error:
+            raise DirectoryRefused(f"{path} cannot be made: {error.strerror}") from error
         if lock is not None:
             group = own_group()
             os.write(lock, json.dumps({"pid": os.getpid(), "group": str(group) if group else None}).encode())

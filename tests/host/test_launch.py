@@ -144,6 +144,15 @@ def test_a_directory_that_others_could_have_made_is_refused(short_temporary: Pat
         create_server_directory()
 
 
+def test_a_disk_that_takes_no_directory_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *, create: bool) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files_module, "_lock", full)
+    with pytest.raises(DirectoryRefused, match="cannot be made: No space left on device"):
+        create_server_directory()
+
+
 @pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="only root can make another's directory")
 def test_a_foreign_directory_is_refused(short_temporary: Path) -> None:
     path = short_temporary / f"loommux-{os.getuid()}"
