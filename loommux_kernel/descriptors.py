@@ -181,6 +181,10 @@ class Descriptors:
         """What is behind fd 1 and 2 now."""
         return {fd: str(file.path) for (fd, _, _), file in zip(_TARGETS, self.current, strict=True)}
 
+    def places(self) -> list[tuple[Stream, Path, int]]:
+        """Where the output of the execution that just began will begin, stream by stream."""
+        return [(file.stream, file.path, file.marked) for file in self.current]
+
     def begin(self, serial: int) -> None:
         """From here on fd 1 and 2 belong to that execution."""
         with self._queue.lock:

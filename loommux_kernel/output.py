@@ -122,11 +122,11 @@ class Output:
         if self.forked:
             return
         self.open().restore()
-        self._starting.note(execution)
         with self._queue.lock:
             self._queue.put(partial(_begin, execution, parent.get("header", {})))
             self._descriptors.begin(execution.serial)
             self._queue.latest = execution.serial
+        self._starting.note(execution, self._descriptors.places())
         self._running = execution
         current_execution.set(execution.serial)
         if self.task_watch is not None:

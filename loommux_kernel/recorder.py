@@ -275,7 +275,7 @@ class Recorder:
     def notice(self, serial: int | None, number: int | None, label: str, text: str, at: float) -> None:
         if self.writer is not None:
             self.writer.notice(serial, label, text, at)
-        self.tell(NoticeGiven, serial=serial, number=number, label=label, text=text)
+        self.tell(NoticeGiven, at=at, serial=serial, number=number, label=label, text=text)
 
     def trouble(self, text: str) -> None:
         """The store says that it cannot keep everything. Any thread."""
@@ -296,7 +296,7 @@ class Recorder:
 
     def _send_event(self, kind: type[Event], fields: dict[str, Any]) -> None:
         self.sequence += 1
-        self._publisher.event(kind(sequence=self.sequence, at=now(), **fields))
+        self._publisher.event(kind(sequence=self.sequence, **{"at": now(), **fields}))
 
     def _tell_arrived(self) -> None:
         """Tell of output, at most every `OUTPUT_EVENT_INTERVAL` for one execution, and never forget the last."""

@@ -13,15 +13,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from loommux_kernel.gate import Execution
-from loommux_kernel.protocol import Origin, State
+from loommux_kernel.protocol import Origin, State, Stream
 from loommux_kernel.recordtypes import ExecutionRecord
 
 NAME = "starting"
+#: A stream's descriptor file, and the offset from which on it belongs to the execution.
+Place = tuple[Stream, Path, int]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What was noted of an execution: itself, and where its descriptor output begins."""
+
+    execution: Execution
+    places: tuple[Place, ...]
 
 
 class Starting:
@@ -30,9 +41,11 @@ class Starting:
     def __init__(self, directory: Path) -> None:
         self._fd = os.open(directory / NAME, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
 
-    def note(self, execution: Execution) -> None:
+    def note(self, execution: Execution, places: Iterable[Place] = ()) -> None:
         """`execution` is about to run. Main thread. A disk that does not take it stops nothing."""
-        line = json.dumps(vars(execution) | {"origin": vars(execution.origin)}).encode() + b"\n"
+        wire = vars(execution) | {"origin": vars(execution.origin)}
+        where = [(stream, str(path), offset) for stream, path, offset in places]
+        line = json.dumps({"execution": wire, "places": where}).encode() + b"\n"
         with contextlib.suppress(OSError):
             os.lseek(self._fd, 0, os.SEEK_SET)
             os.write(self._fd, line)
@@ -41,14 +54,15 @@ class Starting:
         os.close(self._fd)
 
 
-def noted(directory: Path) -> Execution | None:
-    """The last execution that was noted there, if any was."""
+def noted(directory: Path) -> Noted | None:
+    """What was noted there last, if anything was."""
     try:
         with (directory / NAME).open("rb") as file:
             wire: dict[str, Any] = json.loads(file.readline())  # behind it is the rest of a longer one
     except (OSError, ValueError):
         return None
-    return replace(Execution(**wire), origin=Origin.from_wire(wire["origin"]))
+    execution = replace(Execution(**wire["execution"]), origin=Origin.from_wire(wire["execution"]["origin"]))
+    return Noted(execution, tuple((Stream(stream), Path(path), offset) for stream, path, offset in wire["places"]))
 
 
 def starting(store: Path) -> ExecutionRecord | None:
@@ -56,9 +70,10 @@ def starting(store: Path) -> ExecutionRecord | None:
 
     It may have ended since: what the store itself says of it, read afterwards, is newer.
     """
-    execution = noted(store.parent)
-    if execution is None:
+    note = noted(store.parent)
+    if note is None:
         return None
+    execution = note.execution
     return ExecutionRecord(
         serial=execution.serial,
         number=execution.number,

@@ -57,6 +57,7 @@ class OrderedStream(io.TextIOBase):
         self._descriptors = descriptors
         self._flush = flush
         self._flushed_at = 0.0
+        self._flushed_in = 0
         self._closed = False
         self._child = False
         #: Closed, or in a forked child.
@@ -107,7 +108,7 @@ class OrderedStream(io.TextIOBase):
             self.write(line)
 
     def flush(self) -> None:
-        """Bring the text into the record; waits for it unless the last flush was just now.
+        """Bring the text into the record; waits for it unless the last flush of this cell was just now.
 
         ipykernel flushes to keep text and messages in order, which the queue does anyway.
         """
@@ -116,11 +117,11 @@ class OrderedStream(io.TextIOBase):
             return
         if not self._queue.pending or self._closed or _caller_is_ipykernel():
             return
-        at = time.monotonic()
-        if at - self._flushed_at < FLUSH_INTERVAL:
+        at, cell = time.monotonic(), self._queue.latest
+        if cell == self._flushed_in and at - self._flushed_at < FLUSH_INTERVAL:
             return
         self._flush(_FLUSH_SECONDS)
-        self._flushed_at = time.monotonic()
+        self._flushed_at, self._flushed_in = time.monotonic(), cell
 
     def reopen(self) -> None:
         """Undo a cell's `close`."""

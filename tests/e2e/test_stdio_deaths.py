@@ -48,6 +48,32 @@ async def test_a_cell_that_kills_its_process_at_once_is_not_said_to_have_been_le
         assert result.is_error is False
 
 
+WRITERS = {
+    "print('bye', flush=True)": "Python",
+    "os.write(1, b'bye\\n')": "a descriptor",
+    "os.system('echo bye')": "a child",
+}
+
+
+@pytest.mark.parametrize("writes", WRITERS)
+async def test_what_a_cell_wrote_right_before_it_killed_its_process_is_in_its_own_record(
+    start: Start, writes: str
+) -> None:
+    async with start() as agent:
+        await agent.run("import os; print('before', flush=True)")
+        text = await agent.run(f"{writes}; os._exit(7)")
+        assert text.splitlines()[1] == "bye"
+        assert "after its end" not in text
+        assert (await agent.text("read_output", execution=1, process=1)).splitlines()[1:] == ["before"]
+
+
+async def test_a_notice_that_was_told_is_not_told_again_by_a_death(start: Start) -> None:
+    async with start() as agent:
+        assert "once" in await agent.run("import os; loommux.notify('once')")
+        assert "once" not in await agent.run("os._exit(1)")
+        assert (await agent.text("status")).count("· once") == 1
+
+
 async def test_a_fatal_signal_leaves_the_python_stacks(start: Start) -> None:
     async with start() as agent:
         text = await agent.run(LAST_WORDS + "\ndef deep(): import ctypes; ctypes.string_at(0)\ndeep()")
