@@ -20,7 +20,8 @@ FOREIGN_TO_KERNEL = {"mcp", "mcp_types", "starlette", "uvicorn", "tiktoken", "py
 FOREIGN_TO_HOST = {"ipykernel", "IPython"}
 PURE = {
     "loommux_kernel.protocol", "loommux_kernel.header", "loommux_kernel.gate", "loommux_kernel.terminal",
-    "loommux_kernel.lines", "loommux_host.leases",
+    "loommux_kernel.lines", "loommux_host.leases", "loommux_host.lease_policy", "loommux_host.lease_decisions",
+    "loommux_host.lease_state",
 }  # fmt: skip
 IMPURE_IMPORTS = {"os", "socket", "subprocess", "threading", "asyncio", "sqlite3", "zmq"}
 #: From the faces down; a module may import those of its own rank and below.
