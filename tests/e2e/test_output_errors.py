@@ -100,8 +100,8 @@ async def test_a_failing_test_run_is_told_with_its_exit_code(agent: Agent, commo
 async def test_commands_have_no_terminal_and_no_editor(agent: Agent, common_place: Place) -> None:
     source = (
         "!git init -q r && cd r && git config user.name a && git config user.email b"
-        " && git commit -q --allow-empty -m x && git commit -q --amend --allow-empty && git log --format=%s\n!rm -rf r\n"
-        "!python -c 'input()' 2>&1 | tail -1\n!echo x > /dev/tty\n!echo $PAGER $GIT_EDITOR $TERM\n"
+        " && git commit -q --allow-empty -m x && git commit -q --amend --allow-empty && git log --format=%s\n"
+        "!rm -rf r\n!python -c 'input()' 2>&1 | tail -1\n!echo x > /dev/tty\n!echo $PAGER $GIT_EDITOR $TERM\n"
     )
     lines = (await printed(agent, source)).split("\n")
     assert lines[:2] == ["x", "EOFError: EOF when reading a line"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from driving import Agent, Place
 from shown import body, lines_of, printed
@@ -16,7 +14,8 @@ FULL = "100%|"
 async def test_a_bar_of_twenty_thousand_updates_is_one_line(agent: Agent) -> None:
     source = (
         "from tqdm import tqdm\nfor i in tqdm(range(20000), mininterval=0, miniters=1): pass\nprint('ready')\n"
-        "import sys\nfor i in range(20000): sys.stdout.write(f'\\r{i + 1}/20000'); sys.stdout.flush()\nprint('\\nready')"
+        "import sys\nfor i in range(20000): sys.stdout.write(f'\\r{i + 1}/20000'); sys.stdout.flush()\n"
+        "print('\\nready')"
     )
     bar, *rest = (await printed(agent, f"%%loommux --wait 60 --silence 60\n{source}")).split("\n")
     assert bar.startswith(FULL)
@@ -84,9 +83,12 @@ REDRAWN = {
     ),
     "Keras": (
         "import sys\nfor epoch in (1, 2):\n    print(f'Epoch {epoch}/2')\n    for step in range(1, 11):\n"
-        "        sys.stdout.write('\\b' * 60 + f'\\r\\x1b[1m{step:2}/10\\x1b[0m \\x1b[32m' + '━' * step + '\\x1b[0m\\x1b[37m'"
-        " + '━' * (10 - step) + f'\\x1b[0m 3ms/step - loss: {epoch / step:.4f}')\n    print()",
-        ["Epoch 1/2", "10/10 ━━━━━━━━━━ 3ms/step - loss: 0.1000", "Epoch 2/2", "10/10 ━━━━━━━━━━ 3ms/step - loss: 0.2000"],
+        "        sys.stdout.write('\\b' * 60 + f'\\r\\x1b[1m{step:2}/10\\x1b[0m \\x1b[32m' + '━' * step"
+        " + '\\x1b[0m\\x1b[37m' + '━' * (10 - step) + f'\\x1b[0m 3ms/step - loss: {epoch / step:.4f}')\n    print()",
+        [
+            "Epoch 1/2", "10/10 ━━━━━━━━━━ 3ms/step - loss: 0.1000",
+            "Epoch 2/2", "10/10 ━━━━━━━━━━ 3ms/step - loss: 0.2000",
+        ],
     ),
     "two lines that move up": (
         "import sys\nfor i in range(100):\n    print(f'a {i}\\nb {i}')\n"
@@ -112,7 +114,8 @@ REDRAWN = {
         ["'update 999'", "below", "end"],
     ),
     "an output widget": (
-        "import ipywidgets\nfrom IPython.display import clear_output\nprint('kept')\nout = ipywidgets.Output(); display(out)\n"
+        "import ipywidgets\nfrom IPython.display import clear_output\nprint('kept')\n"
+        "out = ipywidgets.Output(); display(out)\n"
         "for i in range(9):\n    with out: clear_output(wait=True); print('inside', i)\nprint('after')",
         ["kept", "inside 8", "after"],
     ),
@@ -135,10 +138,12 @@ async def test_what_is_redrawn_is_read_once(agent: Agent, kind: str) -> None:
 LIVE = {
     "tqdm": ("from tqdm import tqdm\nbar = tqdm(total=10, mininterval=0)", "bar.update(1)", "bar.close()", "{n}/10 ["),
     "tqdm.notebook": (
-        "from tqdm.notebook import tqdm\nbar = tqdm(total=10, mininterval=0)", "bar.update(1)", "bar.close()", "{n}/10 [",
+        "from tqdm.notebook import tqdm\nbar = tqdm(total=10, mininterval=0)",
+        "bar.update(1)", "bar.close()", "{n}/10 [",
     ),
     "rich": (
-        "from rich.progress import Progress\nbar = Progress(auto_refresh=False)\ntask = bar.add_task('t', total=10)\nbar.start()",
+        "from rich.progress import Progress\nbar = Progress(auto_refresh=False)\n"
+        "task = bar.add_task('t', total=10)\nbar.start()",
         "bar.advance(task); bar.refresh()", "bar.stop()", " {n}0% ",
     ),
     "update_display": ("handle = display('0/10', display_id=True)", "handle.update(f'{n}/10')", "", "'{n}/10'"),
@@ -168,6 +173,6 @@ async def test_a_wait_shows_the_current_state(agent: Agent, common_place: Place,
     assert shown.format(n=5) in waited[-1]
     (line,) = [line for line in await lines_of(agent) if line]
     assert shown.format(n=5) in line
-    Path(common_place.workspace / f"go {kind}").touch()
+    common_place.workspace.joinpath(f"go {kind}").touch()
     (line,) = body(await agent.text("wait", timeout_seconds=30, silence_seconds=30)).rstrip("\n").split("\n")
     assert shown.format(n=10) in line

@@ -1,4 +1,4 @@
-"""What an agent reads of a cell's text: plain, complete, its own, and never the environment's voice (contract 3.5, 3.2)."""
+"""What an agent reads of a cell's text: plain, complete, and never the environment's voice (contract 3.5, 3.2)."""
 
 from __future__ import annotations
 
