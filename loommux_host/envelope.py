@@ -138,7 +138,7 @@ def death_text(entry: DeathEntry) -> str:
     lost = f" {cell(entry.lost)} was killed." if entry.lost is not None else ""
     return (
         f"Process {death.process} {how_ended(death)} at {clock(death.at)}{memory(death)}.{lost}{company(death)}"
-        f" Variables are gone; the next cell runs in a new process. Records: process={death.process}."
+        f" Its variables are gone; cells after that run in a new process. Records: process={death.process}."
     )
 
 

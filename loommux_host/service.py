@@ -90,7 +90,9 @@ class Service:
 
         async def run(binding: Binding) -> Answer:
             if watch is not None:
-                raise Refused(words.invalid_argument("watch", watch, "the name of a pending watch; there are none"))
+                raise Refused(
+                    words.invalid_argument("watch", watch, "this version has no watches; wait for an execution")
+                )
             chosen = await choose(binding.kernel, execution, process)
             return await self._wait(binding, chosen, patience, progress)
 

@@ -20,7 +20,7 @@ from loommux_host.life import Life
 from loommux_host.mirror import Change, Ended, Started
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry
-from loommux_host.words import kernel_not_found
+from loommux_host.words import kernel_not_found, refuse
 from loommux_kernel.header import Header
 from loommux_kernel.protocol import Origin, OriginKind
 
@@ -110,6 +110,9 @@ class OneKernel:
     async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
         attach = header.attach if header else None
         if attach is not None and self._registry.find(attach) is not self._kernel:
+            if header is not None and header.create:
+                reason = f"--attach {attach} --create: a server over stdio has one kernel; loommux --server has many"
+                raise Refused(refuse("invalid_cell_header", reason=reason))
             raise Refused(kernel_not_found(attach, [k.name for k in self._registry.mains()]))
         if wanted is None:
             return Binding(self._kernel)

@@ -40,6 +40,7 @@ Lines between <loommux-notice> and </loommux-notice> at the end of a result come
 from your code: cells run by others, a new process, files that failed at start.
 
 Cells are IPython: top-level await, !command, %magic, %%bash. There is no stdin: input() ends as an error. \
+loommux.notify("…") in a cell, thread or task tells you something apart from output. \
 Figures come back as images."""
 
 EXECUTION = Parameter(
@@ -48,7 +49,7 @@ EXECUTION = Parameter(
 PROCESS = Parameter(
     "process", POSITIVE, "Only for records of an earlier process of the kernel; a restart or death tells its number."
 )
-KERNEL = Parameter("kernel", TEXT, "Only when told: a kernel's name or id, or the handle a result gave you.")
+KERNEL = Parameter("kernel", TEXT, 'Only when told: a kernel\'s name or id, the handle a result gave you, or "new".')
 STREAM = Parameter(
     "stream", one_of(*Stream, make=Stream), "Which output; combined is all of it, in order.", default="combined"
 )
@@ -108,14 +109,12 @@ Returns as soon as the cell ends, with the result as run_cell gives it (output, 
 "Killed", "Interrupted"). Otherwise, after timeout_seconds in all or silence_seconds without new output, \
 whichever comes first, "Running, …" with the elapsed time and the last lines: call wait again. For a job of \
 many minutes raise both, but stay under your host's limit for one call. If the host cuts this call short, \
-just call it again.
-
-watch waits for background work that a cell started with loommux.watch(name, …) instead of a cell.""",
+just call it again.""",
     (
         EXECUTION,
         Parameter("timeout_seconds", SECONDS, "Return after so long in any case.", default=10),
         Parameter("silence_seconds", SECONDS, "Return after so long without new output.", default=10),
-        Parameter("watch", TEXT, 'Name of a watch, or "next" for whichever ends first.'),
+        Parameter("watch", TEXT, "Reserved: this version has no watches."),
         PROCESS,
         KERNEL,
     ),
@@ -129,7 +128,7 @@ STATUS = Tool(
     """\
 What the kernel is and does, without touching it: its name and state, process and pid, workspace, Python \
 interpreter, the running or most recent cell, the last five cells (number, state, duration, first line), \
-child kernels, watches, who else works here, the command with which a person can attach, the last ten notices.
+who else works here, the command with which a person can attach, the last ten notices.
 
 Answers at once, also while a cell runs and when the kernel hangs (then it says how old its knowledge is). Use \
 it first when you come back, when the host cut a call short and you need the number of your cell, or when \

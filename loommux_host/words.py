@@ -109,8 +109,7 @@ REFUSALS: dict[str, Word] = {
     "empty_cell": Word("the cell is blank", "the cell is blank. Nothing was run."),
     "invalid_cell_header": Word(
         "the cell's %%loommux line cannot be used",
-        "{reason}. Nothing was run. Use %%loommux [--kernel NAME | --attach NAME [--create]] [--wait SECONDS]"
-        " [--silence SECONDS] [--full-output].",
+        "{reason}. Nothing was run.",
     ),
     "invalid_argument": Word(
         "a parameter is unknown, or its value is not allowed", "{parameter}={value} is not possible: {allowed}."
@@ -233,7 +232,7 @@ def process_not_found(process: int, kernel: str, readable: Sequence[int]) -> Ref
 
 def kernel_not_found(name: str, known: Sequence[str], gone: str = "") -> Refusal:
     """`known` are the kernels that the caller could mean; `gone` says what became of the one it does."""
-    there = "there are " + ", ".join(map(one_line, known)) if known else "there are none"
+    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(map(one_line, known)) or 'none'}"
     return refuse("kernel_not_found", name=one_line(repr(name)), known=f"{gone}; {there}" if gone else there)
 
 

@@ -23,8 +23,9 @@ Another cell magic may follow on the next line.
                    the cell itself goes on running
 --silence SECONDS  how long the call waits without new output (10 unless given)
 --full-output      the complete output when the cell ends, also above the usual limit
---kernel NAME      run the cell in the child kernel NAME of this kernel, opening it if needed
---attach NAME      move the session to the main kernel NAME (or its id) from this cell on
+--kernel NAME      the kernel that runs the cell; this version takes its own name only
+--attach NAME      move the session to the main kernel NAME (or its id) from this cell on;
+                   a server over stdio has only one
 --create           with --attach: open that kernel if there is none
 
 Options are written out in full; names with spaces are quoted as in a shell.

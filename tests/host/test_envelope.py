@@ -148,6 +148,6 @@ def test_a_death_is_told_once_unless_the_result_says_it_or_the_caller_wanted_it(
     assert lines(journal, Told(), Shown((2, 7), deaths=frozenset({2}))) == []
     [notice] = lines(journal, told)
     assert notice.text.startswith("Process 2 ended by SIGKILL at ")
-    assert "its memory had reached 3.0 GiB. In [7] was killed. Variables are gone" in notice.text
+    assert "its memory had reached 3.0 GiB. In [7] was killed. Its variables are gone" in notice.text
     journal.died(Death(3, 1.0, "restart", by="session claude"), None, on_purpose=True, not_for="me")
     assert lines(journal, told) == []
