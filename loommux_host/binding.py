@@ -95,9 +95,7 @@ class Binder:
 
     def _session(self, caller: Caller) -> Binding:
         if self.kernel_of(caller.id) is None:
-            lost = self._bound.get(caller.id)
-            retired = self.leasing.why_retired(lost.kernel) if lost else None
-            because = f"; {retired}" if retired else ""
+            because = self._lost(caller)
             if caller.resource is not None:
                 self._move(caller, self._open(caller, caller.resource, RESOURCE_HEADER), because)
             else:
@@ -118,8 +116,15 @@ class Binder:
         if old is not opened.kernel:
             if old is not None:
                 self.leasing.let_go(caller, old)
-            self._move(caller, opened, f"; let go of {one_line(old.name)}" if old else "")
+            more = f"; let go of {one_line(old.name)}" if old else self._lost(caller)
+            self._move(caller, opened, more)
         return self._current(caller)
+
+    def _lost(self, caller: Caller) -> str:
+        """Why the session's kernel is no more, to be said once in the line of the next."""
+        bound = self._bound.get(caller.id)
+        retired = self.leasing.why_retired(bound.kernel) if bound else None
+        return f"; {retired}" if retired else ""
 
     def _move(self, caller: Caller, opened: Opened, more: str) -> None:
         """Make it the session's kernel; `more` is said after the rest of its line."""

@@ -136,9 +136,12 @@ async def test_a_session_whose_kernel_was_recycled_is_told_so_with_its_next_one(
         id = server.kernel(old).id
         assert (await http.post(f"/api/resources/{id}/recycle")).status_code == 200
         text = await agent.run("say")
-        assert re.fullmatch(
-            rf"{old} \(opened; {old} was retired at \d\d:\d\d: it was recycled by the console\)", line(text)
-        )
+        retired = rf"{old} was retired at \d\d:\d\d: it was recycled by the console"
+        assert re.fullmatch(rf"{old} \(opened; {retired}\)", line(text))
+        id = server.kernel(old).id
+        assert (await http.post(f"/api/resources/{id}/recycle")).status_code == 200
+        text = await agent.run("%%loommux --attach lab --create\nsay")
+        assert re.fullmatch(rf"lab \(opened; {retired}\)", line(text)), "also when it attaches elsewhere"
 
 
 async def test_the_kernel_argument_reads_elsewhere_and_moves_nothing(server: HttpServer) -> None:
