@@ -75,7 +75,8 @@ class Carrier:
     def _of_cell(self, answer: CellAnswer, facts: ExecutionFacts) -> Iterator[Carried]:
         body = answer.body if answer.body is not None or answer.body_omitted else ""
         if body is not None:
-            if len(body) <= BODY_CHARACTERS:
+            # Without full output its tokens decide: 5,000 of blanks are 640,000 characters.
+            if len(body) <= BODY_CHARACTERS or not answer.full_output:
                 yield Carried(body, streams=answer.streams)
                 yield Carried(body)
             lines = body.removesuffix("\n").split("\n")
