@@ -37,6 +37,37 @@ def test_an_execution_keeps_ten_and_counts_the_rest() -> None:
     assert [text for *_, text in heard.given] == [*map(str, range(10)), "3 more notices were left out"]
 
 
+def test_those_left_out_after_the_end_are_told_of_too() -> None:
+    heard = Heard()
+    heard.notices.begin(1, 1)
+    for n in range(8):
+        heard.notices.give(1, str(n))
+    heard.notices.end(1)
+    kept = [heard.notices.give(1, str(n)) for n in range(8, 15)]
+    assert kept == [True] * 2 + [False] * 5
+    heard.notices.begin(2, 2)
+    heard.notices.give(1, "again")
+    heard.notices.end(2)
+    heard.notices.begin(3, 3)
+    assert [text for *_, text in heard.given] == [
+        *map(str, range(10)),
+        "1 more notice was left out",
+        "4 more notices were left out",
+        "1 more notice was left out",
+    ]
+    assert {given[:3] for given in heard.given} == {(1, 1, "In [1]")}
+
+
+def test_outside_executions_there_are_ten_again_after_each_that_begins() -> None:
+    heard = Heard()
+    for n in range(12):
+        heard.notices.give(None, str(n))
+    heard.notices.begin(1, 1)
+    assert [text for *_, text in heard.given] == [*map(str, range(10)), *["1 more notice was left out"] * 2]
+    assert [heard.notices.give(None, "more") for _ in range(11)] == [True] * NOTICES_KEPT + [False]
+    assert {given[:3] for given in heard.given} == {(None, None, "")}
+
+
 def test_nothing_is_said_at_the_end_of_an_execution_that_said_little() -> None:
     heard = Heard()
     heard.notices.begin(1, 1)
