@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from loommux_host.journal import DeathEntry, EndEntry, Journal, NoticeEntry
+from loommux_host.journal import KEPT, DeathEntry, EndEntry, Journal, NoticeEntry
 from loommux_host.phrases import cell, clock, company, how_ended, memory, plural, sender
 from loommux_host.results import Notice
 from loommux_kernel.protocol import OriginKind
 
 #: Others' cells that are named; the rest is counted.
 OTHERS_NAMED = 10
+EARLIER_GONE = f"Earlier notices are gone; a kernel keeps the last {KEPT}."
 
 #: (process, serial) of an execution.
 Key = tuple[int, int]
@@ -99,7 +100,8 @@ class Envelope:
 
 def envelope(journal: Journal, late: Iterable[Late], told: Told, caller: str, shown: Shown) -> Envelope:
     """The lines for `caller`, oldest first: notices, deaths, late output, others' cells."""
-    notices = [
+    notices = [] if journal.knows_all_notices(told.since) else [Notice(EARLIER_GONE)]
+    notices += [
         Notice(entry.text, label_of(entry, shown.execution))
         for entry in journal.notices(told.since)
         if told.owes(entry.index) and entry.only_for in (None, caller) and entry.not_for != caller

@@ -78,6 +78,8 @@ class Journal:
         self._deaths: deque[DeathEntry] = deque(maxlen=KEPT)
         #: The newest end that is kept no more.
         self._ends_let_go = 0
+        #: The newest notice that is kept no more.
+        self._notices_let_go = 0
 
     def notice(
         self,
@@ -91,6 +93,8 @@ class Journal:
         only_for: str | None = None,
         not_for: str | None = None,
     ) -> None:
+        if len(self._notices) == KEPT:
+            self._notices_let_go = self._notices[0].index
         entry = NoticeEntry(self._next(), at, process, text, label, serial, number, only_for, not_for)
         self._notices.append(entry)
 
@@ -104,6 +108,10 @@ class Journal:
 
     def notices(self, after: int = 0) -> list[NoticeEntry]:
         return _later(self._notices, after)
+
+    def knows_all_notices(self, after: int) -> bool:
+        """Whether every notice behind `after` is kept."""
+        return after >= self._notices_let_go
 
     def ends(self, after: int = 0) -> list[EndEntry]:
         return _later(self._ends, after)

@@ -130,6 +130,19 @@ def test_a_count_of_others_cells_of_which_some_are_forgotten_says_at_least() -> 
     assert notice.text.startswith("1 cell was run by others")
 
 
+def test_notices_that_are_forgotten_before_they_were_told_are_told_of_once() -> None:
+    journal, told = Journal(), Told()
+    for n in range(KEPT):
+        journal.notice(1, float(n), str(n))
+    assert len(lines(journal, Told())) == KEPT
+    journal.notice(1, 1.0, "last")
+    first, second, *_ = lines(journal, told)
+    assert first == Notice(f"Earlier notices are gone; a kernel keeps the last {KEPT}.")
+    assert second == Notice("1")
+    journal.notice(1, 1.0, "new")
+    assert lines(journal, told) == [Notice("new")]
+
+
 def test_late_lines_are_told_as_they_grow_unless_the_result_shows_them() -> None:
     journal, told = Journal(), Told()
     seven = (1, 7)
