@@ -118,7 +118,7 @@ async def test_attach_to_a_missing_name_lists_the_main_kernels_and_opens_nothing
     async with server.agent() as agent:
         await agent.run("%%loommux --attach lab --create\nsay")
         refused = await agent.refusal("run_cell", freeform="%%loommux --attach nowhere\nsay")
-        assert "kernel_not_found: there is no kernel 'nowhere'; there are lab." in refused
+        assert "kernel_not_found: there is no kernel 'nowhere'; there is lab." in refused
         assert server.names() == ["lab"]
         refused = await agent.refusal("run_cell", freeform="%%loommux --attach 'a/b' --create\nsay")
         assert "invalid_argument: --attach='a/b'" in refused
