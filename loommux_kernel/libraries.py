@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+from IPython.display import display
 
 Mend = Callable[[Any], None]
 
@@ -56,13 +59,37 @@ class _Mender(MetaPathFinder):
 
 
 def _rich_live(module: Any) -> None:
-    """In a notebook, `Live.stop` leaves what the last timed refresh has shown: 97 % of a bar, or an old table."""
-    stop = module.Live.stop
+    """In a notebook, `Live.stop` leaves what the last timed refresh has shown: 97 % of a bar, or an old table.
+
+    And without ipywidgets it shows nothing but a warning: then its text is a display that is updated.
+    """
+    stop, refresh = module.Live.stop, module.Live.refresh
 
     @wraps(stop)
     def stop_with_last_state(self: Any) -> None:
-        if self.is_started and self.console.is_jupyter and not self.transient:
-            self.refresh()
+        if self.is_started and self.console.is_jupyter:
+            if not self.transient:
+                self.refresh()
+            elif _SHOWN in vars(self):
+                vars(self)[_SHOWN].update({"text/plain": ""}, raw=True)
         stop(self)
 
-    module.Live.stop = stop_with_last_state
+    @wraps(refresh)
+    def refresh_without_widgets(self: Any) -> None:
+        nested = getattr(self, "_nested", False)
+        if nested or not self.console.is_jupyter or find_spec("ipywidgets") is not None:
+            refresh(self)
+            return
+        with self._lock:
+            segments = self.console.render(self.get_renderable())
+            bundle = {"text/plain": "".join(segment.text for segment in segments if not segment.control)}
+            if _SHOWN in vars(self):
+                vars(self)[_SHOWN].update(bundle, raw=True)
+            else:
+                vars(self)[_SHOWN] = display(bundle, raw=True, display_id=True)
+
+    module.Live.stop, module.Live.refresh = stop_with_last_state, refresh_without_widgets
+
+
+#: Where a `Live` keeps the display that is updated.
+_SHOWN = "_shown_by_loommux"

@@ -8,11 +8,11 @@ import json
 from typing import Any
 
 import pytest
-from driving import Agent, Place, text_of
+from driving import ERAS, Agent, Place, text_of
 from http_driving import web
 from mcp_types import CallToolResult, ImageContent
 from PIL import Image
-from shown import body, outline, printed
+from shown import outline, printed
 
 pytestmark = pytest.mark.anyio
 
@@ -191,9 +191,10 @@ async def test_a_frame_of_a_hundred_thousand_rows_is_its_short_form(agent: Agent
     assert len(lines) < 20
 
 
-async def test_a_picture_of_three_megabytes_reaches_the_default_client_over_http(place: Place) -> None:
-    async with web(place) as server, server.agent() as agent:
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_picture_of_three_megabytes_reaches_the_default_client_over_http(place: Place, mode: str) -> None:
+    async with web(place) as server, server.agent(mode, **{"X-Loommux-Resource": "pictures"}) as agent:
         result = await ran(agent, "show(picture(1000, 1000, noise=True))")
         (block,) = images(result)
         assert max(decoded(block).size) > 500
-        assert body(await agent.run("print('the session goes on')")) == "the session goes on"
+        assert await printed(agent, "print('the session goes on')") == "the session goes on"

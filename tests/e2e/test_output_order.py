@@ -62,6 +62,13 @@ async def test_all_that_a_cell_waits_for_stands_where_it_was_written(agent: Agen
         assert own == [word for word, (_, of) in words.items() if of == stream]
 
 
+async def test_what_c_code_has_not_flushed_is_in_its_own_cell(agent: Agent) -> None:
+    assert (
+        await printed(agent, "import ctypes; libc = ctypes.CDLL(None)\nlibc.printf(b'half a line');") == "half a line"
+    )
+    assert await printed(agent, "print('next')") == "next"
+
+
 async def test_a_fork_servers_children_write_to_the_cell_that_asked_for_them(agent: Agent) -> None:
     await agent.run(SETUP)
     for word in ("first", "second"):
