@@ -45,11 +45,11 @@ ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 class Host:
     """The parts of one server. Every method on the event loop."""
 
-    def __init__(self, config: Config, secrets: Iterable[str] = ()) -> None:
-        """`secrets` are texts that no kernel's environment may contain."""
+    def __init__(self, config: Config, secrets: Iterable[str] = (), control_url: str | None = None) -> None:
+        """`secrets` are texts that no kernel's environment may contain; `control_url` is where kernels reach us."""
         self.config = config
         self.directory = create_server_directory()
-        self.launcher = Launcher(config, secrets=secrets)
+        self.launcher = Launcher(config, secrets=secrets, control_url=control_url)
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex
         self._begun: dict[str, KernelLaunching] = {}

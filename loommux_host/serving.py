@@ -60,7 +60,7 @@ async def serve_http(config: Config, say: Callable[[str], None]) -> None:
 async def _serve(
     config: Config, listener: socket.socket, rules: Access, stop: asyncio.Event, started: Callable[[], None]
 ) -> None:
-    host = Host(config, secrets=[rules.token] if rules.token else [])
+    host = Host(config, secrets=[rules.token] if rules.token else [], control_url=control_url(listener))
     try:
         feed = Feed()
         leasing = Leasing(Policies(Policy.of(config)), feed.publish)
@@ -136,6 +136,22 @@ def bound(config: Config) -> Iterator[socket.socket]:
         raise CannotListen(f"cannot bind {where}: {error.strerror or error}") from error
     with listener:
         yield listener
+
+
+def base_url(listener: socket.socket) -> str | None:
+    """Where a bound socket listens; None for a unix socket, for which there is no such URL."""
+    if listener.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def control_url(listener: socket.socket) -> str | None:
+    """Where the kernels reach the server: over loopback when it is bound to every address."""
+    url = base_url(listener)
+    if url is None:
+        return None
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _listen(listener: socket.socket) -> None:
@@ -244,9 +260,7 @@ def _tell(
     if config.uds is not None:
         say(f"listening on unix:{config.uds}, MCP at {config.path}")
     else:
-        host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        say(f"listening on http://{shown}:{port}{config.path}")
+        say(f"listening on {base_url(listener)}{config.path}")
     if rules.token is not None and given is None:
         say(f"token made for this start (Authorization: Bearer …): {rules.token}")
     if rules.token is None and config.uds is None and not is_loopback(config.host):

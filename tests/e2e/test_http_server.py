@@ -134,6 +134,28 @@ async def test_the_socket_of_a_killed_server_gives_way_and_another_file_does_not
     path.unlink()
 
 
+# -- how its kernels reach it -----------------------------------------------------------------------
+
+CONTROL_URL = "import os; print('at', os.environ.get('LOOMMUX_CONTROL_URL'))"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_kernels_are_told_where_they_reach_their_server(place: Place, host: str) -> None:
+    async with web(place, "--host", host, "--no-auth") as server:
+        url = f"http://127.0.0.1:{server.base.rpartition(':')[2]}"
+        server.base = url
+        async with server.agent() as agent:
+            assert f"at {url}\n" in await agent.run(CONTROL_URL)
+        async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+            assert (await http.get("/api/health")).status_code == 200
+
+
+async def test_over_a_unix_socket_there_is_no_such_address_and_none_is_inherited(place: Place) -> None:
+    other = {"LOOMMUX_CONTROL_URL": "http://127.0.0.1:1"}
+    async with web(place, "--uds", str(place.temporary / "s"), **other) as server, server.agent() as agent:
+        assert "at None" in await agent.run(CONTROL_URL)
+
+
 # -- whom it lets in --------------------------------------------------------------------------------
 
 
