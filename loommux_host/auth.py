@@ -132,14 +132,21 @@ class Guard:
             return
         try:
             self._check(scope)
-            body = await LimitedBody.read(receive, self.rules.body_limit)
-            if body is None:
-                raise self._too_large()
+            body = await self._body(receive)
         except Refused as refused:
             log.warning("refused %s %.200r: %d %s", scope["method"], scope["path"], refused.code, refused.status)
             await _answer(refused, scope, receive, send)
             return
         await self.app(scope, body.receive, _with_safe_headers(send))
+
+    async def _body(self, receive: Receive) -> LimitedBody:
+        try:
+            body = await LimitedBody.read(receive, self.rules.body_limit)
+        except TimeoutError:
+            raise Refused(408, "request_timeout", "The request's body did not arrive in time.") from None
+        if body is None:
+            raise self._too_large()
+        return body
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)

@@ -1,4 +1,4 @@
-"""Request bodies of bounded size: read before the app sees the request.
+"""Request bodies of bounded size and time: read before the app sees the request.
 
 Owns the reading and the discarding of a body; `auth` is the only caller. A body is
 read whole because what reads it afterwards (the SDK, the API) does so too, and an
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from starlette.types import Message, Receive
 
+#: How long a client may take, in seconds, to send a body.
+BODY_SECONDS = 30.0
 #: How long, in seconds, and how much of a refused body is read, so that its client gets to read the answer.
 DRAIN_SECONDS = 2.0
 DRAIN_BYTES = 256 * 1024 * 1024
@@ -26,7 +28,12 @@ class LimitedBody:
 
     @classmethod
     async def read(cls, receive: Receive, limit: int) -> LimitedBody | None:
-        """The body, or None when it has more than `limit` bytes."""
+        """The body, or None when it has more than `limit` bytes. TimeoutError when it does not come."""
+        async with asyncio.timeout(BODY_SECONDS):
+            return await cls._read(receive, limit)
+
+    @classmethod
+    async def _read(cls, receive: Receive, limit: int) -> LimitedBody | None:
         body = bytearray()
         while True:
             message = await receive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import logging
@@ -12,7 +13,7 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from loommux_host import auth
+from loommux_host import auth, bodylimit
 from loommux_host.auth import Access, Guard, access, cookie_value, is_loopback, matches, set_cookie, split_host
 
 TOKEN = "correct-horse-battery-staple"
@@ -280,6 +281,34 @@ async def test_a_body_that_grows_too_large_never_reaches_the_app() -> None:
     async with client(Access(LOOPBACK.hosts, body_limit=1000), app) as http:
         answer = await http.post("/mcp", content=growing(), headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
+    assert app.bodies == []
+
+
+async def test_a_body_that_does_not_come_is_waited_for_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodylimit, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodylimit, "DRAIN_SECONDS", 0.05)
+
+    async def stalling() -> Message:
+        if not begun:
+            begun.append(True)
+            return {"type": "http.request", "body": b"{", "more_body": True}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    begun: list[bool] = []
+    sent: list[Message] = []
+    app = Reached()
+    headers = [(b"host", b"127.0.0.1:8801"), (b"content-type", b"application/json"), (b"content-length", b"9")]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "query_string": b""}
+    async with asyncio.timeout(10):
+        await Guard(app, LOOPBACK)(scope, stalling, send)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert json.loads(sent[1]["body"])["status"] == "request_timeout"
+    assert sent[-1]["more_body"] is False
     assert app.bodies == []
 
 
