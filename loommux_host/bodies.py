@@ -98,4 +98,4 @@ def _recent(chosen: Chosen) -> list[str]:
 
 
 def _displays(reader: RecordReader, serial: int) -> list[DisplayRecord]:
-    return reader.displays(serial)
+    return reader.displays(serial, images=True)

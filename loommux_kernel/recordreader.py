@@ -107,11 +107,12 @@ class RecordReader(Connected):
             found = self._records(" AND serial = ?", serial)
         return found[0] if found else None
 
-    def displays(self, serial: int) -> list[DisplayRecord]:
-        """The bundles that are shown, in the order of their places."""
+    def displays(self, serial: int, images: bool = False) -> list[DisplayRecord]:
+        """The bundles that are shown, in the order of their places; those with images alone if `images`."""
+        chosen = " AND instr(bundle, '\"image/') > 0" if images else ""
         found = self.query(
             "SELECT ordinal, line, kind, bundle, metadata, display_id FROM displays WHERE serial = ?"
-            " ORDER BY line, ordinal",
+            f"{chosen} ORDER BY line, ordinal",
             serial,
         )
         return [DisplayRecord(o, line, kind, json.loads(b), json.loads(m), d) for o, line, kind, b, m, d in found]

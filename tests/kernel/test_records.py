@@ -616,3 +616,12 @@ def test_whatever_happens_the_store_holds_what_the_terminals_hold(operations: li
             assert store.reader.lines(1, stream, first, last) == lines[first - 1 : last]
             assert store.reader.tail(1, stream, 70) == lines[-70:]
         store.close()
+
+
+def test_displays_with_images_can_be_had_alone(store: Store) -> None:
+    store.begin()
+    for bundle in ({"text/html": "x"}, {"image/png": "iVBO", "text/plain": "a"}, {"text/plain": '"image'}):
+        store.show(1, bundle)
+    store.writer.commit()
+    assert [d.ordinal for d in store.reader.displays(1)] == [1, 2, 3]
+    assert [d.ordinal for d in store.reader.displays(1, images=True)] == [2]
