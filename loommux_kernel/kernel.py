@@ -200,6 +200,7 @@ class GatedKernel(ListeningKernel):
             body=finished.body,
             displays=finished.displays,
             sequence=self.capture.sequence,
+            recorded=finished.recorded,
         )
 
     def _failed(self, execution: Execution, error: Exception) -> tuple[dict[str, Any], Reply]:

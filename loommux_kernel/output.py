@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Finished:
     counts: Counts = field(default_factory=Counts)
     body: str | None = None
     displays: int = 0
+    recorded: bool = True
 
 
 class Output:
@@ -141,7 +142,7 @@ class Output:
     ) -> Finished:
         """Bring all of its output into the record and end it there; returns when that is committed.
 
-        An empty `Finished` means that the record store has not moved for
+        A `Finished` that is not `recorded` means that the record store has not moved for
         `STALL_SECONDS`; the end is recorded when it moves again.
         """
         if self.forked:
@@ -154,10 +155,10 @@ class Output:
             self.notice(execution.serial, execution.number, label, RESTORED.format(", ".join(restored)))
         found: list[Finished] = []
         self._running = None
-        self._wait_for(partial(_end, execution, (state, ename, evalue), completed_at, found), STALL_SECONDS)
+        committed = self._wait_for(partial(_end, execution, (state, ename, evalue), completed_at, found), STALL_SECONDS)
         if self.task_watch is not None:
             self.task_watch.ended()
-        return found[0] if found else Finished()
+        return replace(found[0], recorded=committed) if found else Finished(recorded=False)
 
     @property
     def running(self) -> Execution | None:

@@ -140,7 +140,8 @@ class Reply:
     before the reply leaves. `displays` counts the bundles with images that
     were recorded, so that the host looks for them only when there are any.
     `sequence` is the last event before the reply: what was said meanwhile has
-    arrived when that event has.
+    arrived when that event has. `recorded` is false when the store stood still for
+    too long: `counts` may then lack output, which it holds once it moves again.
     """
 
     refused: str | None = None
@@ -155,6 +156,7 @@ class Reply:
     body: str | None = None
     displays: int = 0
     sequence: int = 0
+    recorded: bool = True
 
     def to_wire(self) -> dict[str, Any]:
         return _shape(self)

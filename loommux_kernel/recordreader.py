@@ -84,9 +84,12 @@ class RecordReader(Connected):
         uri = path.absolute().as_uri() + "?mode=ro"
         super().__init__(_connected(uri))
         self._lock = threading.RLock()
-        if not self.query("SELECT 1 FROM sqlite_schema WHERE name = 'drain'"):
+        try:
+            if not self.query("SELECT 1 FROM sqlite_schema WHERE name = 'drain'"):
+                raise FileNotFoundError(path)
+        except BaseException:
             self.close()
-            raise FileNotFoundError(path)
+            raise
 
     # -- what ran ----------------------------------------------------------------
 
