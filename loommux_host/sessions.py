@@ -26,6 +26,8 @@ from loommux_kernel.protocol import Origin, OriginKind
 
 #: Seconds after its last call for which a caller counts as still there (contract 4).
 PRESENCE = 60.0
+#: Callers without a session of whom something is kept while they are away; they never say that they leave.
+AWAY_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,11 @@ class Presence:
     streams: int = 0
     last_call: float = 0.0
     label: str = ""
+    modern: bool = False
+
+    @property
+    def connected(self) -> bool:
+        return self.open_calls > 0 or self.streams > 0
 
 
 class Sessions:
@@ -161,7 +168,7 @@ class Sessions:
             yield
             return
         presence = self.presence(caller.id)
-        presence.label = caller.label
+        presence.label, presence.modern = caller.label, caller.modern
         presence.open_calls += 1
         self._leases.call_began(caller, kernel)
         answered = False
@@ -171,6 +178,8 @@ class Sessions:
         finally:
             presence.open_calls -= 1
             presence.last_call = self._clock()
+            self._forget_if_away({caller.id})
+            self._forget_longest_away()
             self._leases.call_ended(caller, kernel, answered)
 
     # -- who is there ---------------------------------------------------------------
@@ -191,9 +200,7 @@ class Sessions:
     def present(self, caller: str) -> bool:
         """A call or stream is open, or a call came within the last minute."""
         there = self._present.get(caller)
-        return there is not None and (
-            there.open_calls > 0 or there.streams > 0 or self._clock() - there.last_call < PRESENCE
-        )
+        return there is not None and (there.connected or self._clock() - there.last_call < PRESENCE)
 
     def others_in(self, kernel: Kernel, caller: str) -> list[str]:
         """Labels of the other callers that work in the kernel and are there."""
@@ -218,13 +225,22 @@ class Sessions:
         known = {who for who, _ in self._told}
         for caller in callers - known:
             there = self._present.get(caller)
-            if there is not None and not (there.open_calls or there.streams):
+            if there is not None and not there.connected:
                 del self._present[caller]
+
+    def _forget_longest_away(self) -> None:
+        """Names of callers without a session are theirs to choose, so there may be any number of them."""
+        if len(self._present) <= AWAY_KEPT:
+            return
+        away = {who: there.last_call for who, there in self._present.items() if there.modern and not there.connected}
+        if len(away) > AWAY_KEPT:
+            self.forget(min(away, key=away.__getitem__))
 
     # -- what they were told -----------------------------------------------------------
 
     def told(self, caller: Caller, kernel: Kernel) -> Told:
-        return self._told.setdefault((caller.id, kernel.id), Told())
+        """What was told in the kernel; nothing is kept again of a caller or a kernel that has gone."""
+        return self._told.get((caller.id, kernel.id)) or Told()
 
     def envelope(self, caller: Caller, kernel: Kernel, shown: Shown) -> Envelope:
         """What the caller still has to be told about the kernel; `delivered` or `lost` has to be said of it."""

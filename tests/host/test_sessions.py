@@ -16,7 +16,7 @@ from loommux_host.kernel import Kernel
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry
 from loommux_host.results import CellAnswer, Notice
-from loommux_host.sessions import Binding, Caller, OneKernel, Sessions
+from loommux_host.sessions import AWAY_KEPT, Binding, Caller, OneKernel, Sessions
 from loommux_kernel.header import Header, parse
 
 pytestmark = pytest.mark.anyio
@@ -83,6 +83,7 @@ async def test_attaching_where_one_is_changes_nothing_and_elsewhere_there_is_not
 
 async def test_a_caller_is_there_during_a_call_and_for_a_minute(at: Server) -> None:
     assert not at.sessions.present(ME.id)
+    await at.sessions.bind(ME, None, None, runs=False)
     with at.sessions.calling(ME, at.kernel):
         at.time[0] += 1000
         assert at.sessions.present(ME.id)
@@ -96,6 +97,33 @@ async def test_a_stream_makes_a_caller_be_there(at: Server) -> None:
     at.sessions.presence(ME.id).streams += 1
     at.time[0] += 1000
     assert at.sessions.present(ME.id)
+
+
+async def test_what_ends_after_its_kernel_leaves_nothing_of_its_caller(at: Server) -> None:
+    await at.sessions.bind(ME, None, None, runs=False)
+    with at.sessions.calling(ME, at.kernel):
+        sent = at.sessions.envelope(ME, at.kernel, Shown())
+        at.sessions.forget_kernel(at.kernel)
+    lost = at.sessions.envelope(ME, at.kernel, Shown())
+    at.sessions.delivered(ME, at.kernel, sent, Shown())
+    at.sessions.lost(ME, at.kernel, lost)
+    assert not at.sessions._told
+    assert not at.sessions._present
+
+
+async def test_of_callers_without_a_session_those_longest_away_are_forgotten(at: Server) -> None:
+    async def call(caller: Caller) -> None:
+        await at.sessions.bind(caller, None, None, runs=False)
+        with at.sessions.calling(caller, at.kernel):
+            at.time[0] += 1
+
+    await call(ME)
+    for n in range(AWAY_KEPT + 5):
+        await call(Caller(f"modern {n}", str(n), modern=True))
+    assert len(at.sessions._present) == len(at.sessions._told) == AWAY_KEPT + 1
+    assert ME.id in at.sessions._present
+    assert "modern 4" not in at.sessions._present
+    assert "modern 5" in at.sessions._present
 
 
 async def test_a_caller_that_joins_later_is_not_told_of_what_was_before(tmp_path: Path) -> None:
