@@ -34,6 +34,8 @@ from loommux_kernel.records import ExecutionRecord
 STARTUP = "Startup"
 #: Executions held; older ones are read from the store.
 KEPT = 32
+#: Executions whose late lines are held: those that printed late last.
+LATE_KEPT = 1000
 
 
 @dataclass
@@ -254,7 +256,7 @@ class Mirror:
 
     def _printed(self, event: OutputArrived) -> list[Change]:
         if event.late_lines:
-            self.late[event.serial] = (event.number, event.late_lines)
+            self._hold_late(event.serial, event.number, event.late_lines)
         view = self._views.get(event.serial)
         if view is None:
             return [Printed(None, True)]
@@ -270,7 +272,7 @@ class Mirror:
         if new.origin.kind is OriginKind.STARTUP:
             self.startups.add(new.serial)
         if new.late_lines:
-            self.late[new.serial] = (new.number, new.late_lines)
+            self._hold_late(new.serial, new.number, new.late_lines)
         known = self._views.get(new.serial)
         if known is None:
             if new.serial <= self.last_serial - KEPT:
@@ -299,6 +301,12 @@ class Mirror:
                 self.waiting_for_input = None
             changes.append(Ended(known))
         return changes
+
+    def _hold_late(self, serial: int, number: int | None, lines: int) -> None:
+        self.late.pop(serial, None)
+        self.late[serial] = (number, lines)
+        if len(self.late) > LATE_KEPT:
+            del self.late[next(iter(self.late))]
 
     def _forget_old(self) -> None:
         excess = len(self._views) - KEPT

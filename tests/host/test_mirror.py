@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from loommux_host.mirror import KEPT, Change, Ended, Mirror, Missed, Noticed, Printed, Started
+from loommux_host.mirror import KEPT, LATE_KEPT, Change, Ended, Mirror, Missed, Noticed, Printed, Started
 from loommux_kernel.protocol import (
     Counts,
     Event,
@@ -146,6 +146,17 @@ def test_late_output_is_kept_apart_and_remembered_for_executions_no_longer_held(
     assert mirror.by_serial(1) is None
     assert mirror.apply(printed(200, 1, late=12))[-1] == Printed(None, True)
     assert mirror.late == {1: (1, 12)}
+
+
+def test_late_lines_are_held_of_the_executions_that_printed_late_last() -> None:
+    mirror, _ = fed([])
+    for n in range(1, LATE_KEPT + 1):
+        mirror.apply(printed(n, n, late=1))
+    mirror.apply(printed(LATE_KEPT + 1, 1, late=2))
+    mirror.apply(printed(LATE_KEPT + 2, LATE_KEPT + 1, late=1))
+    assert len(mirror.late) == LATE_KEPT
+    assert mirror.late[1] == (1, 2)
+    assert 2 not in mirror.late
 
 
 def test_a_startup_file_is_called_so_also_when_it_is_no_longer_held() -> None:
