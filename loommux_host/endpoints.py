@@ -36,7 +36,7 @@ CODES = {
     "server_stopping": 503,
 }  # fmt: skip
 #: What `auth` may answer on every route.
-FROM_GUARD = (401, 403, 413, 415, 421)
+FROM_GUARD = (401, 403, 408, 413, 415, 421)
 
 Arguments = dict[str, Any]
 Handler = Callable[[Request, Arguments], Awaitable["dict[str, Any] | list[Any] | Response"]]
