@@ -6,6 +6,8 @@ is read as can be shown. It decides what is fetched, `render` what is said. Call
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,12 +19,14 @@ from loommux_host.limits import (
     always_within,
     never_within,
 )
-from loommux_host.reading import in_thread, reading
+from loommux_host.reading import RecordsUnreadable, in_thread, reading
 from loommux_host.results import CellAnswer
 from loommux_host.selection import Chosen
 from loommux_host.tokens import VocabularyUnavailable
 from loommux_kernel.protocol import State, Stream
 from loommux_kernel.records import DisplayRecord, RecordReader
+
+log = logging.getLogger(__name__)
 
 #: Lines from each end that may take the place of a body over 200,000 characters.
 EXCERPT_LINES = 200
@@ -46,12 +50,20 @@ class Bodies:
         if facts.state is State.RUNNING:
             answer.body_omitted = "running"
             await chosen.life.flush()
-            answer.recent = await in_thread(_recent, chosen)
+            with contextlib.suppress(RecordsUnreadable):
+                answer.recent = await in_thread(_recent, chosen)
+            return
+        if body is None and chosen.view is not None and not chosen.view.recorded:
+            answer.body_omitted = "output_unreadable"
             return
         if facts.counts.utf8_bytes == 0:
             body = ""
         if body is None or displays != 0 or self.structured:
-            await in_thread(self._read, answer, chosen, body, displays)
+            try:
+                await in_thread(self._read, answer, chosen, body, displays)
+            except RecordsUnreadable:
+                log.warning("the output of an execution cannot be read", exc_info=True)
+                answer.body, answer.body_omitted = None, "output_unreadable"
         else:
             answer.body = body
 

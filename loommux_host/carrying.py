@@ -87,6 +87,10 @@ class Carrier:
             yield from self._too_large(facts, answer, answer.head, facts.counts, facts.counts.characters, answer.tail)
         elif answer.body_omitted == "token_limit_unavailable":
             yield Carried(omitted="token_limit_unavailable", said=_limit_unavailable(answer, facts))
+        elif answer.body_omitted == "output_unreadable":
+            call = f"wait(execution={facts.number})" if facts.number is not None else "wait()"
+            said = OMISSIONS["output_unreadable"].text.format(call=call)
+            yield Carried(omitted="output_unreadable", said=said)
         else:
             said = OMISSIONS["token_limit_exceeded"].text.format(amount=amount(facts.counts), limit=TOKEN_LIMIT)
             shown = min(self.limits.omission_tail_lines, len(answer.tail))

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
-from .reading import RecordsGone
+from .reading import RecordsGone, RecordsUnreadable
 from .refused import Refused
 from .registry import TooManyKernels
 from .version import VERSION
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 #: HTTP status of refusals; any other is 400.
 CODES = {
     "kernel_not_found": 404, "execution_not_found": 404, "process_not_found": 404, "records_gone": 404,
+    "records_unreadable": 404,
     "busy": 409, "not_yours": 409, "kernel_died": 409, "kernel_busy": 409, "kernel_unresponsive": 409,
     "kernel_start_failed": 409, "too_many_kernels": 409, "idle": 409, "not_running": 409,
     "server_stopping": 503,
@@ -75,6 +76,8 @@ class Endpoint:
             return error(CODES.get(refused.refusal.status, 400), refused.refusal.status, refused.refusal.message)
         except RecordsGone:
             return error(404, "records_gone", "The records of that process are not there, or were let go.")
+        except RecordsUnreadable:
+            return error(404, "records_unreadable", "The records of that process are there and cannot be read.")
         except TooManyKernels as full:
             return error(409, "too_many_kernels", str(full))
         return answer if isinstance(answer, Response) else JSONResponse(answer, headers={"cache-control": "no-store"})

@@ -7,6 +7,8 @@ runs. Called by `api`.
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,8 @@ from loommux_host.results import ExecutionFacts
 from loommux_host.selection import Chosen, choose, of_record
 from loommux_kernel.protocol import State, Stream, now
 from loommux_kernel.records import RecordReader
+
+log = logging.getLogger(__name__)
 
 #: Settled lines that one answer carries at most.
 MOST_LINES = 5_000
@@ -100,6 +104,9 @@ def _part(life: Life) -> Part:
     try:
         reader = RecordReader(life.records)
     except FileNotFoundError:
+        reader = None
+    except sqlite3.DatabaseError:  # the other processes' records are no worse for it
+        log.exception("the records at %s cannot be read", life.records)
         reader = None
     return Part(life.process.process, reader, life.death)
 

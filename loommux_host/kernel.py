@@ -224,7 +224,7 @@ class Kernel:
             withdrawn = sent.lost
             if sent.view is not None:
                 return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
-        return NotTaken(life, life.death, asyncio.get_running_loop().time() - began, withdrawn)
+        return NotTaken(life, life.death, asyncio.get_running_loop().time() - began, withdrawn, sent.unknown)
 
     async def _busy(self, life: Life) -> Busy:
         """What runs; a cell that is just being sent gets a moment to have a number."""

@@ -23,7 +23,7 @@ from loommux_host.reading import in_thread, read_latest
 from loommux_host.results import Death
 from loommux_host.submission import Pulse, Sent
 from loommux_kernel.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
-from loommux_kernel.records import ExecutionRecord, NoticeRecord, finish
+from loommux_kernel.records import ExecutionRecord, NoticeRecord, finish, starting
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ PROBE_SECONDS = 30.0
 EAGER_SECONDS = 10.0
 #: How long finishing the records of a dead process may hold up telling of its death.
 FINISH_SECONDS = 30.0
+#: How long the note of the last start may take to be read when that fails.
+NOTE_SECONDS = 2.0
 #: Told ends are reported to the kernel together after so long.
 TOLD_SECONDS = 1.0
 T = TypeVar("T")
@@ -305,21 +307,35 @@ class Life:
         self._channel.take_in()
         await asyncio.sleep(0)  # replies that were there already reach their submissions first
         self._channel.close()
-        try:
-            async with asyncio.timeout(FINISH_SECONDS):
-                await in_thread(finish, self.records, exit_.at, self.process.launch.records_budget_bytes)
-                records, notices = await in_thread(read_latest, self.records, self._notice_id)
-        except Exception:
-            log.exception("the records of process %d could not be finished", self.process.process)
-            records, notices = [], []
+        records, notices, known = await self._last_read(exit_)
         self.death = self._death_of(exit_)
         self._mended(records, notices)
         self._act(self.mirror.killed(exit_.at))
         self.finished.set()
         if self.pending is not None:
+            self.pending.unknown = not known
             self._decide(self.pending, lost=True)
         self._on_death(self, next((v for v in self.mirror.latest() if v.state is State.KILLED), None))
         self.pulse.beat()
+
+    async def _last_read(self, exit_: Exit) -> tuple[list[ExecutionRecord], list[NoticeRecord], bool]:
+        """Finish the records and read them; the last says whether they tell what has begun.
+
+        The note of the last start stands in for a store that cannot be finished.
+        """
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                await in_thread(finish, self.records, exit_.at, self.process.launch.records_budget_bytes)
+                return *await in_thread(read_latest, self.records, self._notice_id), True
+        except Exception:
+            log.exception("the records of process %d could not be finished", self.process.process)
+        try:
+            async with asyncio.timeout(NOTE_SECONDS):
+                begun = await in_thread(starting, self.records)
+        except Exception:
+            log.exception("what process %d began last cannot be read", self.process.process)
+            begun = None
+        return [begun] if begun is not None else [], [], begun is not None
 
     def _death_of(self, exit_: Exit) -> Death:
         cause, by, _ = self.ending or ("signal" if exit_.signal else "exit", None, None)

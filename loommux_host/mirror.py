@@ -59,6 +59,8 @@ class View:
     last_output_at: float | None = None
     late_lines: int = 0
     dropped: str | None = None
+    #: False as long as the store has not told what an ended execution printed.
+    recorded: bool = True
 
     @property
     def running(self) -> bool:
@@ -189,6 +191,7 @@ class Mirror:
             ename=reply.ename,
             evalue=reply.evalue,
             displays=reply.displays,
+            recorded=reply.recorded,
         )
         return self._take(view)
 
@@ -288,14 +291,16 @@ class Mirror:
             known.counts, known.updated_at = new.counts, new.updated_at
             known.last_output_at = new.updated_at
             changes.append(Printed(known, False))
-        elif not (new.running or known.running) and new.counts.utf8_bytes > known.counts.utf8_bytes:
-            # a disk that stood still held its output back when the reply left
-            known.counts, known.displays = new.counts, new.displays
+        elif not (new.running or known.running):
+            known.recorded = known.recorded or new.recorded
+            if new.counts.utf8_bytes > known.counts.utf8_bytes:
+                # a disk that stood still held its output back when the reply left
+                known.counts, known.displays = new.counts, new.displays
         if known.running and not new.running:
             for name in ("number", "state", "completed_at", "updated_at", "counts", "ename", "evalue", "displays"):
                 setattr(known, name, getattr(new, name))
             self._running.remove(known)
-            known.late_lines, known.dropped = new.late_lines, new.dropped
+            known.late_lines, known.dropped, known.recorded = new.late_lines, new.dropped, new.recorded
             self.idle_since = new.completed_at or new.updated_at
             if self.waiting_for_input == known.serial:
                 self.waiting_for_input = None

@@ -43,12 +43,16 @@ class Busy:
 
 @dataclass(frozen=True)
 class NotTaken:
-    """Nothing was run: the process ended first (`death`), or it never took the cell."""
+    """Nothing was run: the process ended first (`death`), or it never took the cell.
+
+    `unknown`: after a death whose records cannot be read, nobody can tell.
+    """
 
     life: Life
     death: Death | None
     seconds: float
     withdrawn: bool
+    unknown: bool = False
 
 
 @dataclass(frozen=True)

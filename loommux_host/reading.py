@@ -6,6 +6,8 @@ Called by `life` and `service`.
 from __future__ import annotations
 
 import contextlib
+import logging
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,13 +16,21 @@ import anyio.to_thread
 
 from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader, starting
 
+log = logging.getLogger(__name__)
+
 #: How many of the latest executions mend a mirror.
 MENDED = 64
 T = TypeVar("T")
+#: Stores that could not be read when they were last tried: each is told of once.
+_unreadable: set[Path] = set()
 
 
 class RecordsGone(Exception):
     """The store is not there: its process never got so far, or its records were let go."""
+
+
+class RecordsUnreadable(Exception):
+    """The store is there and cannot be read: it is damaged, or its disk gives an error."""
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
@@ -30,13 +40,17 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[RecordReader]:
-    """A reader for the length of one transaction or a few. Raises `RecordsGone`."""
+    """A reader for the length of one transaction or a few. Raises `RecordsGone`, `RecordsUnreadable`."""
     try:
         reader = RecordReader(path)
     except FileNotFoundError:
         raise RecordsGone(path) from None
+    except sqlite3.DatabaseError as error:
+        raise RecordsUnreadable(path) from error
     try:
         yield reader
+    except sqlite3.DatabaseError as error:
+        raise RecordsUnreadable(path) from error
     finally:
         reader.close()
 
@@ -44,7 +58,7 @@ def reading(path: Path) -> Iterator[RecordReader]:
 def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
     """The latest executions, newest first, and the notices after `notice_id`; nothing without a store.
 
-    One that has begun and did not reach the store is among them.
+    One that has begun and did not reach the store is among them; of a store that cannot be read, it alone.
     """
     begun = starting(path)
     try:
@@ -52,6 +66,12 @@ def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list
             records, notices = reader.executions(limit=MENDED), reader.notices(after=notice_id)
     except RecordsGone:
         return [], []
+    except RecordsUnreadable as error:
+        if path not in _unreadable:
+            _unreadable.add(path)
+            log.exception("the records at %s cannot be read", path, exc_info=error)
+        return [begun] if begun is not None else [], []
+    _unreadable.discard(path)
     if begun is not None and all(record.serial < begun.serial for record in records):
         records.insert(0, begun)
     return records, notices

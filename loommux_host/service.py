@@ -16,7 +16,7 @@ from loommux_host.envelope import Shown
 from loommux_host.kernel import Kernel
 from loommux_host.mirror import View
 from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
-from loommux_host.reading import RecordsGone
+from loommux_host.reading import RecordsGone, RecordsUnreadable
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry, TooManyKernels
 from loommux_host.results import Answer, CellAnswer, Refusal
@@ -264,7 +264,7 @@ class Service:
             with self._sessions.calling(caller, binding.kernel):
                 try:
                     answer = await work(binding)
-                except (Refused, KernelStartFailed, KernelClosed, RecordsGone) as error:
+                except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
                     answer = _refusal(binding.kernel, error)
             return self._told(caller, binding, answer)
         finally:
@@ -347,6 +347,8 @@ def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:
             return words.refuse("too_many_kernels", reason=str(error))
         case RecordsGone() if kernel is not None:
             return words.refuse("records_gone", kernel=name)
+        case RecordsUnreadable() if kernel is not None:
+            return words.refuse("records_unreadable", kernel=name)
         case _:
             return words.refuse("server_stopping")
 
@@ -365,7 +367,7 @@ def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
 
 def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:
     if outcome.death is not None:
-        return words.kernel_died(outcome.death, kernel.name)
+        return words.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
     undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
     return words.kernel_unresponsive(kernel.name, outcome.seconds, undone)
 

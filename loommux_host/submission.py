@@ -46,6 +46,8 @@ class Sent:
     reply: Reply | None = None
     overtaken: bool = False
     lost: bool = False
+    #: Lost with a process whose records do not tell whether it had begun.
+    unknown: bool = False
 
     def told(self, sequence: int) -> bool:
         """Whether the reply is there, and with `sequence` all that the kernel said before it."""

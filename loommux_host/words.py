@@ -98,7 +98,15 @@ OMISSIONS: dict[str, Word] = {
         "Output omitted: {cell} is {state}, {amount}. The limit of {limit:,} tokens could not be applied ({reason})."
         " Use read_output() or search_output(); %%loommux --full-output returns all of the next run.",
     ),
+    "output_unreadable": Word(
+        "the record store has not taken the output yet, or cannot be read",
+        "Output omitted: its record cannot be read yet; {call} shows it once that is possible.",
+    ),
 }
+
+#: What became of a cell whose process has died.
+NOT_RUN = "Nothing was run: send it again to run it in the new process."
+NOT_KNOWN = "Whether the cell has begun is not known: the records could not be read. Check before sending it again."
 
 #: Everything that did nothing: ``isError`` is true, ``ok`` is false.
 REFUSALS: dict[str, Word] = {
@@ -137,9 +145,9 @@ REFUSALS: dict[str, Word] = {
         " {deliberate}",
     ),
     "kernel_died": Word(
-        "the process ended since the last result; the cell was not run",
-        "process {process} of {kernel} {how} at {clock}{memory}.{lost}{company} Its variables are gone. Nothing was"
-        " run: send it again to run it in the new process. Records: process={process}.{stacks}",
+        "the process ended since the last result; the cell was not run, or that is not known",
+        "process {process} of {kernel} {how} at {clock}{memory}.{lost}{company} Its variables are gone. {undone}"
+        " Records: process={process}.{stacks}",
     ),
     "kernel_start_failed": Word(
         "no process of the kernel could be started in two attempts; the next call tries again",
@@ -155,6 +163,11 @@ REFUSALS: dict[str, Word] = {
     "records_gone": Word(
         "the records of that process are not there",
         "{kernel} has no records of that process: it never ran, or they were let go.",
+    ),
+    "records_unreadable": Word(
+        "the records of that process are there, but are damaged or on a disk that gives errors",
+        "{kernel} has records of that process that cannot be read: they are damaged, or their disk gives errors."
+        " The server's log says more.",
     ),
     "server_stopping": Word("the server is shutting down", "the server is shutting down. Nothing was done."),
 }
@@ -236,12 +249,16 @@ def kernel_not_found(name: str, known: Sequence[str], gone: str = "") -> Refusal
     return refuse("kernel_not_found", name=one_line(repr(name)), known=f"{gone}; {there}" if gone else there)
 
 
-def kernel_died(death: Death, kernel: str, lost: int | None = None) -> Refusal:
-    """`lost` is the number of the execution that the death ended, None if it was idle."""
+def kernel_died(death: Death, kernel: str, lost: int | None = None, *, unknown: bool = False) -> Refusal:
+    """`lost` is the number of the execution that the death ended, None if it was idle.
+
+    `unknown`: nobody can tell whether the cell has begun.
+    """
     return refuse(
         "kernel_died", process=death.process, kernel=one_line(kernel), how=how_ended(death),
         clock=clock(death.at, seconds=True), memory=memory(death), company=company(death),
         lost=f" {cell(lost)} was killed." if lost is not None else "", stacks=stacks(death),
+        undone=NOT_KNOWN if unknown else NOT_RUN,
     )  # fmt: skip
 
 

@@ -423,6 +423,7 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         words.kernel_unresponsive("lab", 5.0),
         words.refuse("server_stopping"),
         words.refuse("records_gone", kernel="lab"),
+        words.refuse("records_unreadable", kernel="lab"),
         words.refuse("too_many_kernels", reason="64 kernels are open"),
         words.busy(7, "lab", 1.0, SESSION, mine=False),
         words.execution_not_found(9, 7),
@@ -439,6 +440,19 @@ def test_a_death_that_was_not_told_says_what_when_how_and_what_to_do() -> None:
     assert text_of(words.kernel_died(death, "lab", 7)) == (
         "kernel_died: process 1 of lab ended by SIGKILL at 14:02:11; its memory had reached 3.0 GiB. In [7] was killed."
         " Its variables are gone. Nothing was run: send it again to run it in the new process. Records: process=1."
+    )
+
+
+def test_a_death_whose_records_cannot_be_read_does_not_say_that_nothing_was_run() -> None:
+    text = text_of(words.kernel_died(Death(1, NOW, "exit", code=4), "lab", unknown=True))
+    assert "Nothing was run" not in text
+    assert " Whether the cell has begun is not known: the records could not be read. " in text
+
+
+def test_output_that_the_store_has_not_taken_is_not_shown_as_none() -> None:
+    lines = text_of(cell(None, body_omitted="output_unreadable")).splitlines()
+    assert lines[1] == (
+        "Output omitted: its record cannot be read yet; wait(execution=7) shows it once that is possible."
     )
 
 

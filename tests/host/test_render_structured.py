@@ -78,7 +78,9 @@ def test_a_killed_cell_says_how_its_process_ended() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("reason", ["token_limit_exceeded", "size_limit_exceeded", "token_limit_unavailable"])
+@pytest.mark.parametrize(
+    "reason", ["token_limit_exceeded", "size_limit_exceeded", "token_limit_unavailable", "output_unreadable"]
+)
 def test_an_omission_has_its_reason_and_the_exact_counts(reason: str) -> None:
     answer = cell(None, body_omitted=reason, tail=["z"], head=["a"], facts={"counts": Counts(12_044, 903_112, 903_056)})
     has(
