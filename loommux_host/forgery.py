@@ -46,10 +46,10 @@ def shown(text: str) -> str:
 def entry(text: str) -> str:
     """One thing that the environment says, as it stands in the envelope.
 
-    From its second line on it is indented, so that it neither speaks for another entry nor ends the envelope.
+    Only from its second line on it is indented, so that it neither speaks for another entry nor ends the envelope.
     """
     lines = [_plain(line) for line in text.splitlines() if line.strip()] or [""]
-    return shown("\n  ".join(lines))
+    return shown("\n  ".join(lines).lstrip(" \t"))
 
 
 def envelope(entries: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 from answers import KERNEL, NOW, cell, execution, fields_of, rendered, text_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loommux_host.forgery import CLOSING, OPENING, entry, envelope, sendable, shown
@@ -75,6 +75,7 @@ def test_no_text_has_an_envelopes_line_once_it_is_shown(text: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
+@example(["  <"])
 @given(st.lists(st.text(st.sampled_from("<>/ \n\rloommux-notice\u2028x"), max_size=60), max_size=5))
 def test_the_envelope_has_one_beginning_and_one_end_whatever_notices_say(texts: list[str]) -> None:
     lines = envelope([entry(text) for text in texts]).splitlines()
