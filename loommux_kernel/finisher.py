@@ -13,6 +13,7 @@ import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from loommux_kernel.protocol import State, Stream
 from loommux_kernel.recordreader import RecordReader
@@ -22,12 +23,17 @@ from loommux_kernel.starting import Noted, noted
 
 #: Bytes of a descriptor file that are taken in at once.
 PIECE = 1 << 20
+#: Bytes that are taken in of all of them together. A death is told when that is done, and a
+#: program may have written for minutes faster than anything can be recorded: short lines are
+#: taken in at 10 MB/s.
+ROOM = 4 << 20
 
 
 def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
     """Take in the rest of the descriptor files and mark running executions as killed at `ended_at`.
 
-    Running is also what was noted as starting and did not reach the store any more.
+    Running is also what was noted as starting and did not reach the store any more. Of what is
+    more than `ROOM` the middle is left out, and a line in its place says so.
 
     Does nothing when there is no store, and nothing more when it is called again.
     """
@@ -46,8 +52,9 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
                 unheard.serial, unheard.number, unheard.origin, unheard.source, unheard.submitted_at, unheard.started_at
             )
             running.append(unheard.serial)
+        room = ROOM
         for unread in _divided(descriptors, last):
-            _take_in(writer, unread)
+            room -= _take_in(writer, unread, room)
         for serial in running:
             writer.end(serial, State.KILLED, ended_at, None, None)
         writer.close()
@@ -81,15 +88,31 @@ def _divided(unread: list[Unread], last: Noted | None) -> list[Unread]:
     return unread
 
 
-def _take_in(writer: RecordWriter, unread: Unread) -> None:
-    serial, stream, file, taken = unread.serial, unread.stream, unread.file, unread.taken
+def _take_in(writer: RecordWriter, unread: Unread, room: int) -> int:
+    """Record it, as far as there is room; how much that was."""
+    with contextlib.suppress(FileNotFoundError), unread.file.open("rb") as rest:
+        end = unread.end if unread.end is not None else os.fstat(rest.fileno()).st_size
+        excess = max(0, end - unread.taken - room)
+        if not excess:
+            _copy(writer, unread, rest, unread.taken, end)
+            return max(0, end - unread.taken)
+        middle = unread.taken + room // 2
+        _copy(writer, unread, rest, unread.taken, middle)
+        said = f"[{excess:,} bytes were not recorded: they were written faster than they could be before the end]"
+        writer.text(unread.serial, unread.stream, f"\n{said}\n")
+        _copy(writer, unread, rest, middle + excess, end)
+        return room
+    return 0
+
+
+def _copy(writer: RecordWriter, unread: Unread, file: BinaryIO, taken: int, end: int) -> None:
+    """Record one stretch of a descriptor file."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    with contextlib.suppress(FileNotFoundError), file.open("rb") as rest:
-        rest.seek(taken)
-        while piece := rest.read(PIECE if unread.end is None else min(PIECE, max(0, unread.end - taken))):
-            taken += len(piece)
-            writer.text(serial, stream, decoder.decode(piece))
-            writer.descriptor(serial, stream, file, taken - len(decoder.getstate()[0]))
-            writer.commit()
-        writer.text(serial, stream, decoder.decode(b"", final=True))
-        writer.descriptor(serial, stream, file, taken)
+    file.seek(taken)
+    while piece := file.read(max(0, min(PIECE, end - taken))):
+        taken += len(piece)
+        writer.text(unread.serial, unread.stream, decoder.decode(piece))
+        writer.descriptor(unread.serial, unread.stream, unread.file, taken - len(decoder.getstate()[0]))
+        writer.commit()
+    writer.text(unread.serial, unread.stream, decoder.decode(b"", final=True))
+    writer.descriptor(unread.serial, unread.stream, unread.file, taken)

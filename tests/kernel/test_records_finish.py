@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from loommux_kernel.finisher import ROOM
+from loommux_kernel.lines import Query
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.records import RecordReader, RecordWriter, finish
 
@@ -58,6 +60,26 @@ def test_the_rest_of_descriptor_files_is_taken_in_where_it_was_left(
     record = reader.by_serial(1)
     assert record is not None
     assert (record.late_lines, record.state) == (1, State.COMPLETED)
+    reader.close()
+
+
+def test_of_more_than_can_be_taken_in_soon_the_middle_is_left_out_and_counted(
+    died: tuple[RecordWriter, Path, Callable[[], RecordReader]],
+) -> None:
+    writer, file, finished = died
+    lines = ROOM // 4
+    file.write_bytes(b"".join(b"%08d\n" % n for n in range(lines)))
+    writer.descriptor(2, Stream.STDOUT, file, 0)
+    reader = finished()
+    first, last = reader.lines(2, Stream.STDOUT, 1, 1), reader.tail(2, Stream.STDOUT, 1)
+    assert (first, last) == (["00000000"], [f"{lines - 1:08d}"])
+    found = reader.search(2, Stream.STDOUT, Query.build("bytes were not recorded", "literal", False), 0, 0)
+    assert [text for _, _, text in found.rows] == [
+        f"[{9 * lines - ROOM:,} bytes were not recorded: they were written faster than they could be before the end]"
+    ]
+    record = reader.by_serial(2)
+    assert record is not None
+    assert record.counts[Stream.STDOUT].utf8_bytes < ROOM + 1000
     reader.close()
 
 
