@@ -36,7 +36,7 @@ from loommux_kernel.gate import Execution
 from loommux_kernel.messages import RECORDED, Messages
 from loommux_kernel.ordered import PENDING_BYTES
 from loommux_kernel.output import Finished, Output
-from loommux_kernel.protocol import EVENT_TOPIC, EVENT_TYPE, Event, State, Stream
+from loommux_kernel.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
 from loommux_kernel.recorder import REMEMBERED, Recorder
 from loommux_kernel.records import RecordWriter
 from loommux_kernel.streams import OrderedStream
@@ -192,11 +192,9 @@ class Capture(Output):
                 self._serials.popitem(last=False)
         super().begin(execution, parent)
 
-    def finish(
-        self, execution: Execution, state: State, ename: str | None, evalue: str | None, completed_at: float
-    ) -> Finished:
-        self._views.ended(execution.serial)
-        return super().finish(execution, state, ename, evalue, completed_at)
+    def settle_widgets(self) -> None:
+        """The cell's code has run: what its widgets show now stays. May run the user's code."""
+        self._views.ended(current_execution.get(self._queue.latest))
 
     def message(self, msg: dict[str, Any], ident: Any, buffers: list[Any]) -> None:
         """A message for IOPub, in the thread and context that sends it."""

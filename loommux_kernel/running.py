@@ -80,6 +80,8 @@ class RunningKernel(ServerStdin, IPythonKernel):
         expressions: dict[str, Any] = {}
         try:
             self.error = await self._run_cell(code, silent, store_history, cell_id, cell_meta)
+            if shell.capture is not None:
+                shell.capture.settle_widgets()
             if self.error is None and user_expressions:
                 expressions = shell.user_expressions(user_expressions)
         except BaseException as error:  # raised in IPython's own work; no reason to leave the sender waiting

@@ -216,6 +216,17 @@ async def test_an_object_whose_repr_never_returns_can_be_interrupted(agent: Agen
     assert await printed(agent, "print('on')") == "on"
 
 
+async def test_a_widget_that_never_says_what_it_shows_can_be_interrupted(agent: Agent) -> None:
+    source = (
+        "%%loommux --silence 1\nimport ipywidgets, time\nclass Odd(ipywidgets.IntProgress):\n    def __repr__(self):\n"
+        "        if self.value == 1: time.sleep(0.1)\n        while self.value == 2: pass\n        return 'odd'\n"
+        "odd = Odd(); display(odd)\nodd.value = 1; odd.value = 2"
+    )
+    assert "Running" in await agent.run(source)
+    assert (await agent.text("interrupt")).startswith("interrupted: ")
+    assert await printed(agent, "odd.value = 3; print('on')") == "on"
+
+
 async def test_values_that_are_let_go_of_are_let_go_of_by_the_kernel(agent: Agent) -> None:
     rss = "import os, psutil; gone = print(psutil.Process().memory_info().rss)"
     before = int(await printed(agent, rss))

@@ -90,7 +90,7 @@ async def test_what_can_never_fit_is_answered_without_counting(agent: Agent, cha
 
 #: name -> source, lines, and which lines to look at.
 SCALES = {
-    "one by one": ("for i in range(200_000): print('line', i)", 200_000),
+    "one by one": ("for i in range(100_000): print('line', i)", 100_000),
     "a million in big prints": (
         "for c in range(1000): print('\\n'.join(f'line {i}' for i in range(c * 1000, c * 1000 + 1000)))", 1_000_000
     ),
@@ -110,8 +110,8 @@ async def test_every_line_is_there_and_memory_does_not_grow_with_them(
     middle = count // 2
     for range_, first in (("1:3", 0), (f"{middle}:{middle + 2}", middle - 1), ("-3:", count - 3)):
         assert await lines_of(agent, range=range_) == [f"line {i}" for i in range(first, first + 3)]
-    found = await agent.text("search_output", query=r"line \d*77777$", query_mode="regex")
-    assert found.startswith(f"[{count // 100_000} matching lines, {count // 100_000} matches, of {count:,}]")
+    found = await agent.text("search_output", query=r"line \d*777$", query_mode="regex")
+    assert found.startswith(f"[{count // 1000} matching lines, {count // 1000} matches, of {count:,}]")
     assert memory(host) - before[0] < 16e6
     assert memory(kernel) - before[1] < 64e6
 
