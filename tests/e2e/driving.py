@@ -72,7 +72,7 @@ class Place:
 
     def stores(self) -> list[Path]:
         """The record stores, by process."""
-        return sorted(self.temporary.rglob("records"), key=lambda path: int(path.parent.name))
+        return sorted(self.temporary.rglob("records.sqlite"), key=lambda path: int(path.parent.name))
 
     def log(self) -> str:
         """What the servers wrote to stderr."""

@@ -31,6 +31,13 @@ def started_by(kernel: psutil.Process) -> set[psutil.Process]:
     return {p for p in init.children(recursive=True) if p != kernel and is_alive(p)}
 
 
+def server_of(kernel: psutil.Process) -> psutil.Process:
+    """The server, above the kernel's init and its guard."""
+    server = kernel.parents()[2]
+    assert "loommux" in " ".join(server.cmdline())
+    return server
+
+
 def is_alive(process: psutil.Process) -> bool:
     """Whether it runs; a pid that another process has now is not it."""
     with contextlib.suppress(psutil.Error):
