@@ -111,7 +111,7 @@ async def test_every_line_is_there_and_memory_does_not_grow_with_them(
     for range_, first in (("1:3", 0), (f"{middle}:{middle + 2}", middle - 1), ("-3:", count - 3)):
         assert await lines_of(agent, range=range_) == [f"line {i}" for i in range(first, first + 3)]
     found = await agent.text("search_output", query=r"line \d*777$", query_mode="regex")
-    assert found.startswith(f"[{count // 1000} matching lines, {count // 1000} matches, of {count:,}]")
+    assert found.startswith(f"[{count // 1000:,} matching lines, {count // 1000:,} matches, of {count:,}]")
     assert memory(host) - before[0] < 16e6
     assert memory(kernel) - before[1] < 64e6
 
