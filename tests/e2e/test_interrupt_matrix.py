@@ -217,15 +217,18 @@ async def test_an_interrupt_that_native_code_delays_does_not_hit_the_next_cell(
     agent: Agent, common_place: Place, server: psutil.Process
 ) -> None:
     """A thread of an idle kernel holds the interpreter when the interrupt is asked for."""
-    pipe, holds = common_place.workspace / "held", common_place.workspace / "holds"
+    pipe, go, holds = (common_place.workspace / name for name in ("held", "go", "holds"))
     os.mkfifo(pipe)
+    os.mkfifo(go)
     await agent.run(
-        f"import ctypes, os, threading\nheld = os.open({str(pipe)!r}, os.O_RDWR)\n"
-        f"def hold():\n    open({str(holds)!r}, 'w').close()\n"
+        f"import ctypes, os, threading\nheld, go = (os.open(p, os.O_RDWR) for p in ({str(pipe)!r}, {str(go)!r}))\n"
+        f"def hold():\n    os.read(go, 1)\n    open({str(holds)!r}, 'w').close()\n"
         "    ctypes.PyDLL(None).read(held, ctypes.create_string_buffer(1), 1)\n"
         "thread = threading.Thread(target=hold)"
     )
     await agent.run("thread.start()")
+    with go.open("wb") as begin:  # the cell has ended; from here on the kernel is idle
+        begin.write(b"x")
 
     async def is_held() -> bool:
         return holds.exists()
