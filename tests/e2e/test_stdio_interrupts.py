@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from driving import Agent, Start, attached, foreign, text_of
+from driving import Agent, Place, Start, attached, foreign, text_of
 from jupyter_client.asynchronous.client import AsyncKernelClient
+from oracle import recorded
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,14 @@ async def ran(agent: Agent) -> list[int]:
     return [int(word) for word in text.splitlines()[1].split()]
 
 
-async def test_a_thousand_cells_and_every_second_one_is_aimed_at(start: Start) -> None:
+def records(place: Place) -> dict[int, str]:
+    """The state of each cell by its mark, from the store itself."""
+    (store,) = place.stores()
+    found = recorded(store, "SELECT source, state FROM executions WHERE source LIKE '%ran.append(%'")
+    return {int(str(source).rpartition("(")[2].rstrip(")")): str(state) for source, state in found}
+
+
+async def test_a_thousand_cells_and_every_second_one_is_aimed_at(start: Start, place: Place) -> None:
     async with start() as agent:
         await agent.run("ran = []")
         spared, hit, missed = await hammer(agent, CELLS)
@@ -71,18 +79,26 @@ async def test_a_thousand_cells_and_every_second_one_is_aimed_at(start: Start) -
         assert hit
         assert missed
         assert len(marks) == len(set(marks))
-        status = await agent.text("status")
-        assert "Running:" not in status
+        assert "Running:" not in await agent.text("status")
+        states = records(place)
+        assert {mark for mark, state in states.items() if state == "interrupted"} == hit
+        assert {mark for mark, state in states.items() if state == "completed"} == spared | missed
 
 
-async def test_the_same_with_a_foreign_client_in_between(start: Start) -> None:
+@pytest.mark.timeout(300)
+async def test_the_same_with_a_foreign_client_in_between(start: Start, place: Place) -> None:
     async with start() as agent:
         await agent.run("ran, others = [], []")
         async with attached(agent) as client, submitting(client):
-            spared, hit, _ = await hammer(agent, CELLS // 4)
+            spared, hit, missed = await hammer(agent, CELLS)
         marks = await ran(agent)
         assert spared <= set(marks)
         assert not hit & set(marks)
+        states = records(place)
+        assert {mark for mark, state in states.items() if state == "interrupted"} == hit
+        assert {mark for mark, state in states.items() if state == "completed"} == spared | missed
+        (store,) = place.stores()
+        assert recorded(store, "SELECT number FROM executions WHERE state = 'running'") == []
 
 
 @asynccontextmanager
