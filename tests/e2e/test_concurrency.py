@@ -139,6 +139,7 @@ async def test_sixty_four_kernels_of_an_unprivileged_server_work_side_by_side(
     source = "import os, subprocess, time; time.sleep(0.2)\nsubprocess.run(['echo', 'pid', str(os.getpid())])\nNone"
     async with web(place) as server, server.http() as http:
         sessions = [await Session.open(http) for _ in range(KERNELS)]
+        kernels: set[str] = set()
         for _ in range(2):
             answers = await asyncio.gather(*(session.cell(source) for session in sessions))
             kernels = {re.search(r"pid (\d+)", answer.text)[1] for answer in answers}  # pyright: ignore[reportOptionalSubscript]
