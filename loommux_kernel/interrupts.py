@@ -125,7 +125,8 @@ class Interrupts:
         self.aim.flying = False
         if signal.getsignal(signal.SIGINT) != self._handle:
             signal.signal(signal.SIGINT, self._handle)
-        if self._pursuit is not None:
+        if self._pursuit is not None and not self._pursuit.over.is_set():
+            self._look(self._pursuit)  # what it started up to its very end is its own too
             self._pursuit.over.set()
         return self.aim.hits
 
@@ -249,13 +250,19 @@ class Interrupts:
     def _signal_processes(self, pursuit: Pursuit, signum: int) -> None:
         """Signal the cell's processes; those that came since the last step too, while it runs."""
         if self.aim.armed == pursuit.serial:
-            found = self.offspring.of_cell(self._born_since)
-            spared = offspring.helpers()
-            with self._lock:
-                if self.aim.armed == pursuit.serial:
-                    pursuit.signalled = [p for p in found.inside if p.pid not in spared]
-                    pursuit.outside = [p.pid for p in found.outside if p.pid not in spared]
+            self._look(pursuit)
+        else:
+            pursuit.over.wait(REPEAT_SECONDS)  # the main thread is about to look for the last time
         offspring.send(pursuit.signalled, signum)
+
+    def _look(self, pursuit: Pursuit) -> None:
+        """Find the processes that its cell has started, as long as no later cell has begun."""
+        found = self.offspring.of_cell(self._born_since)
+        spared = offspring.helpers()
+        with self._lock:
+            if self.aim.armed in (pursuit.serial, None) and self._pursuit is pursuit and not pursuit.over.is_set():
+                pursuit.signalled = [p for p in found.inside if p.pid not in spared]
+                pursuit.outside = [p.pid for p in found.outside if p.pid not in spared]
 
 
 def without_own_frames(error: BaseException) -> None:

@@ -65,10 +65,17 @@ def is_helper(process: psutil.Process) -> bool:
 
 
 async def nothing_runs_on(agent: Agent) -> None:
-    async def none() -> bool:
-        return not await workers(agent)
+    left: set[psutil.Process] = set()
 
-    await until(none, 20)
+    async def none() -> bool:
+        nonlocal left
+        left = await workers(agent)
+        return not left
+
+    try:
+        await until(none, 20)
+    except TimeoutError:
+        raise AssertionError(f"left: {[(p, p.cmdline(), p.ppid()) for p in left]}") from None
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -99,8 +106,10 @@ async def test_a_worker_that_cannot_know_a_cells_function_says_so_and_is_gone_af
     # A Pool starts its workers again for ever: an interrupt ends that too.
     running = asyncio.create_task(agent.run(IMPORTS + OWN + POOL.format(method=method)))
 
+    number = int(text.partition("[")[2].partition("]")[0]) + 1
+
     async def failed() -> bool:
-        return "AttributeError" in text_of(await agent.call("read_output", stream="stderr"))
+        return "AttributeError" in text_of(await agent.call("read_output", execution=number, stream="stderr"))
 
     await until(failed)
     assert (await agent.text("interrupt")).startswith("interrupted: ")
@@ -112,7 +121,9 @@ async def test_a_worker_that_cannot_know_a_cells_function_says_so_and_is_gone_af
 @pytest.mark.parametrize("ending", ["raise ValueError('in the child')", "import sys; sys.exit(7)", "exit()", "pass"])
 async def test_a_forked_child_that_leaves_its_cell_ends_there(agent: Agent, ending: str) -> None:
     text = await agent.run(f"import os\nchild = os.fork()\nif child == 0:\n    {ending}\nchild")
-    child = psutil.Process(int(text.split()[-1]))
+    found = re.search(r"^Out\[\d+\]: ([1-9]\d*)$", text, re.M)  # the child may have said something too
+    assert found is not None, text
+    child = psutil.Process(int(found[1]))
 
     async def ended() -> bool:
         return not is_alive(child)
@@ -126,6 +137,15 @@ async def test_a_forked_child_that_leaves_its_cell_ends_there(agent: Agent, endi
 # -- kernels -----------------------------------------------------------------------------------
 
 
+async def pids(sessions: list[Session]) -> set[int]:
+    """The kernels of all sessions, by what a program in each says at the same time; all are different."""
+    source = "import os, subprocess, time; time.sleep(0.2)\nsubprocess.run(['echo', 'pid', str(os.getpid())])\nNone"
+    answers = await asyncio.gather(*(session.cell(source) for session in sessions))
+    found = {int(pid) for answer in answers for pid in re.findall(r"pid (\d+)", answer.text)}
+    assert len(found) == len(sessions)
+    return found
+
+
 @pytest.mark.timeout(300)
 async def test_sixty_four_kernels_of_an_unprivileged_server_work_side_by_side(
     place: Place, monkeypatch: pytest.MonkeyPatch
@@ -136,13 +156,9 @@ async def test_sixty_four_kernels_of_an_unprivileged_server_work_side_by_side(
     if not all(map(shutil.which, ("prlimit", "setpriv"))):
         pytest.skip("needs prlimit and setpriv")
     monkeypatch.setattr(http_driving, "COMMAND", [*limits, *COMMAND])
-    source = "import os, subprocess, time; time.sleep(0.2)\nsubprocess.run(['echo', 'pid', str(os.getpid())])\nNone"
     async with web(place) as server, server.http() as http:
         sessions = [await Session.open(http) for _ in range(KERNELS)]
-        kernels: set[str] = set()
-        for _ in range(2):
-            answers = await asyncio.gather(*(session.cell(source) for session in sessions))
-            kernels = {re.search(r"pid (\d+)", answer.text)[1] for answer in answers}  # pyright: ignore[reportOptionalSubscript]
-            assert len(kernels) == KERNELS
-        assert all(is_alive(psutil.Process(int(pid))) for pid in kernels)
+        kernels = await pids(sessions)
+        assert await pids(sessions) == kernels
+        assert all(is_alive(psutil.Process(pid)) for pid in kernels)
         assert psutil.Process(server.process.pid).num_fds() < 1024
