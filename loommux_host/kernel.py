@@ -214,17 +214,13 @@ class Kernel:
         if ended_by is None and sent.view is not None:
             # The reply carries the body, the events its notices; whichever came first, the other is right behind.
             await self.follow(life, lambda: life.gone or sent.told(life.mirror.last_sequence), LAGGING)
+        if not sent.decided:
+            await life.withdraw(sent)
         if sent.view is not None:
             return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
         if sent.overtaken:
             return Busy(life, life.mirror.running or life.mirror.newest)
-        withdrawn = sent.lost
-        if not sent.lost:
-            await life.withdraw(sent)
-            withdrawn = sent.lost
-            if sent.view is not None:
-                return Ran(life, sent.view, sent, ended_by if sent.view.running else None)
-        return NotTaken(life, life.death, asyncio.get_running_loop().time() - began, withdrawn, sent.unknown)
+        return NotTaken(life, life.death, asyncio.get_running_loop().time() - began, sent.lost, sent.unknown)
 
     async def _busy(self, life: Life) -> Busy:
         """What runs; a cell that is just being sent gets a moment to have a number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 from collections.abc import AsyncIterator
 
@@ -116,6 +117,35 @@ async def test_an_interrupt_ends_the_cell_and_the_processes_that_it_started(
     assert text.endswith("\nInterrupted."), text
     await is_untouched(agent)
     assert is_alive(server)
+
+
+async def test_a_cells_processes_get_sigint_then_sigterm_then_sigkill_a_second_apart(
+    agent: Agent, common_place: Place, server: psutil.Process
+) -> None:
+    noted = common_place.workspace / "signals"
+    program = (
+        "import os, signal, time\n"
+        f"noted = os.open({str(noted)!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
+        "def note(number, frame): os.write(noted, b'%d %f\\n' % (number, time.monotonic()))\n"
+        "for number in (1, 2, 15): signal.signal(number, note)\n"
+        "os.write(noted, b'ready\\n')\n"
+        "while True: time.sleep(600)"
+    )
+    code = f"import subprocess, sys\nprogram = subprocess.Popen([sys.executable, '-c', {program!r}])\nprogram.wait()"
+    running = await begun(agent, common_place, code, 1)
+
+    async def ready() -> bool:
+        return noted.exists() and noted.read_text() == "ready\n"
+
+    await until(ready)
+    said = await agent.text("interrupt")
+    assert said.endswith("\nEnded: 1 process that it had started."), said
+    assert (await running).endswith("\nInterrupted.")
+    assert "Out" in await agent.run("assert program.wait() == -9; 'killed'")
+    _, *signals = (line.split() for line in noted.read_text().splitlines())
+    assert [int(number) for number, _ in signals] == [signal.SIGINT, signal.SIGTERM]
+    assert float(signals[1][1]) - float(signals[0][1]) > 0.9
+    await is_untouched(agent)
 
 
 async def test_what_a_cell_starts_up_to_its_very_end_ends_too(
