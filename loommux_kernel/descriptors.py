@@ -242,11 +242,14 @@ class Descriptors:
             self._queue.put(take, size=upto - file.marked)
             file.marked = upto
 
-    def at_line_start(self) -> bool:
-        """Whether what the current pair got since its last marks ends with a newline."""
-        with self._queue.lock:
-            grown = [(file, size) for file in self.current if (size := file.size()) > file.marked]
-            return all(_read_at(file.fd, 1, size - 1) == b"\n" for file, size in grown)
+    def sizes(self) -> list[int]:
+        """How much each file of the current pair holds."""
+        return [file.size() for file in self.current]
+
+    def at_line_start(self, since: list[int]) -> bool:
+        """Whether what the current pair got since it had those sizes ends with a newline."""
+        grown = [(file, now) for file, before in zip(self.current, since, strict=True) if (now := file.size()) > before]
+        return all(_read_at(file.fd, 1, size - 1) == b"\n" for file, size in grown)
 
     # -- on the IOPub thread ---------------------------------------------------
 

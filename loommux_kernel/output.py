@@ -196,9 +196,13 @@ class Output:
         serial = current_execution.get(self._queue.latest)
         self._say(lambda recorder: recorder.writer and recorder.writer.text(serial, Stream.STDOUT, text))
 
-    def at_line_start(self) -> bool:
-        """Whether what was written to fd 1 and 2 since the last look at them ends a line."""
-        return self._descriptors.at_line_start()
+    def written(self) -> list[int]:
+        """How much was written to fd 1 and 2, to be asked `at_line_start` about."""
+        return self._descriptors.sizes()
+
+    def at_line_start(self, since: list[int]) -> bool:
+        """Whether what was written to fd 1 and 2 since then ends a line."""
+        return self._descriptors.at_line_start(since)
 
     def traceback(self, serial: int, text: str, shown: str | None, notice: str) -> None:
         """Record the traceback of work that failed after its cell ended, and tell of it."""

@@ -230,7 +230,7 @@ class Screen:
         self._blocks = {
             k: (b - gone * (b >= end), e - gone * (e >= end))
             for k, (b, e) in self._blocks.items()
-            if not before <= b <= e <= end or b == end
+            if not before <= b <= e <= end or b == end or e == before  # an empty one at an edge may be outside
         }
         if self._y >= first + gone:
             self._y -= gone

@@ -89,7 +89,9 @@ class Shell(ZMQInteractiveShell):
         Sets `_exit_code`; a failure is told on stderr and leaves the cell alone.
         """
         command = self.var_expand(cmd, depth=1)
-        self._ran(command, commands.run(commands.shell_command(command)))
+        written = self.capture.written() if self.capture is not None else []
+        code = commands.run(commands.shell_command(command))
+        self._ran(command, code, fresh=self.capture is None or self.capture.at_line_start(written))
 
     system_piped = system_raw = system
 
@@ -100,13 +102,12 @@ class Shell(ZMQInteractiveShell):
         self._ran(command, code)
         return SList(text.splitlines()) if split else LSString(text)
 
-    def _ran(self, command: str, returncode: int) -> None:
+    def _ran(self, command: str, returncode: int, *, fresh: bool = True) -> None:
         self.user_ns["_exit_code"] = commands.exit_code(returncode)
         if returncode != 0 and self.system_raise_on_error:
             raise CalledProcessError(returncode, command)
         words = commands.words(returncode, command)
         if words is not None:
-            fresh = self.capture is None or self.capture.at_line_start()
             sys.stderr.write(("" if fresh else "\n") + words + "\n")
 
     # -- exits, pager ------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loommux_kernel.protocol import Stream
@@ -169,6 +169,7 @@ def test_any_order_of_captures_and_clears_leaves_what_was_not_erased(script: lis
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=12), st.integers(0, 11))
+@example([(1, 0), (0, 1)], 1)
 def test_a_removed_block_leaves_the_rest_and_the_places_of_other_blocks(sizes: list[tuple[int, int]], key: int) -> None:
     terminal = Terminal()
     texts: dict[int, str] = {}

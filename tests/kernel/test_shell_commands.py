@@ -36,9 +36,12 @@ def test_a_command_that_fails_says_so_on_stderr_and_leaves_the_cell_alone(
     assert text(kernel, reply.serial, Stream.STDERR) == told
 
 
-def test_what_is_said_of_a_failure_begins_a_line_of_its_own(kernel: KernelProcess, server: Client) -> None:
-    reply = server.run("!printf unfinished; exit 1")
-    assert text(kernel, reply.serial) == "unfinished\n[exit code 1: printf unfinished; exit 1]\n"
+@pytest.mark.parametrize("command", ["printf unfinished; exit 1", "printf unfinished; sleep 0.2; exit 1"])
+def test_what_is_said_of_a_failure_begins_a_line_of_its_own(
+    kernel: KernelProcess, server: Client, command: str
+) -> None:
+    reply = server.run(f"!{command}")
+    assert text(kernel, reply.serial) == f"unfinished\n[exit code 1: {command}]\n"
 
 
 def test_the_exit_code_is_kept_as_ipython_keeps_it(kernel: KernelProcess, server: Client) -> None:
