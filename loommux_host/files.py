@@ -134,6 +134,10 @@ class KernelFiles:
         parent = self.server.group
         return parent and parent / f"loommux-{self.server.path.name}-{self.directory.name}-{number}"
 
+    def records(self, number: int) -> Path:
+        """The record store of a process."""
+        return self.directory / str(number) / "records.sqlite"
+
     def discard_process(self, number: int) -> None:
         """Remove what is left of a process: its records, its log."""
         shutil.rmtree(self.directory / str(number), ignore_errors=True)

@@ -116,13 +116,13 @@ class Launcher:
             process=process_number,
             connection_file=str(files.connection_file),
             server_session=server_session,
-            records=str(directory / "records.sqlite"),
+            records=str(files.records(process_number)),
             descriptors=str(directory / "descriptors"),
             log=str(directory / "log"),
             workspace=str(workspace),
             startup=str(startup) if startup is not None else None,
             ready_fd=_inheritable(writing),
-            records_budget_bytes=self._budget,
+            records_budget_bytes=self._budget - await self._kept(files, process_number),
             control_url=self._control_url,
         )
         try:
@@ -134,6 +134,15 @@ class Launcher:
         finally:
             os.close(reading)
         return process
+
+    async def _kept(self, files: KernelFiles, process_number: int) -> int:
+        """What the records of the kernel's earlier processes keep of its budget."""
+        earlier = [store for n in range(process_number - 1, 0, -1) if (store := files.records(n)).exists()]
+        if not earlier:
+            return 0
+        from loommux_kernel.records import retain  # not needed for a first process
+
+        return await asyncio.to_thread(retain, earlier, self._budget)
 
     async def retire(self, files: KernelFiles) -> None:
         """Remove a kernel's files, after its last process has ended."""

@@ -3,7 +3,7 @@
 Owns the rule of contract 7: the oldest finished bodies go first, told ones before
 others; what nobody has been told of, and a running execution over half the
 budget, lose only their middle, and their records say so. Called by
-`recordwriter` after each drain; reads sizes from the store, gives rows.
+`recordwriter` after each drain and by `retained`; reads sizes from the store, gives rows.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ class Relief:
 class Budget:
     """Sizes of the executions of a store, in bytes."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, of: int | None = None) -> None:
         self.limit = limit
+        #: What is said to be the limit: of several stores together.
+        self._said = limit if of is None else of
         #: Of executions that have output, in the order in which they began to have it.
         self._sizes: dict[int, int] = {}
         self._total = 0
@@ -64,13 +66,18 @@ class Budget:
         if size:
             self._sizes[serial] = size
 
+    @property
+    def total(self) -> int:
+        """What the store has, in bytes."""
+        return self._total
+
     def over(self, serial: int) -> bool:
         """Whether something must go after that execution grew."""
         return self._total > self.limit or self._sizes.get(serial, 0) > self.limit // 2
 
-    def relief(self, store: Store, serial: int) -> Iterator[Relief]:
-        """What must go after that execution grew; each is to be written before the next is asked for."""
-        if serial in self._running and self._sizes.get(serial, 0) > self.limit // 2:
+    def relief(self, store: Store, serial: int | None = None) -> Iterator[Relief]:
+        """What must go, after that execution grew if one did; each is to be written before the next is asked for."""
+        if serial is not None and serial in self._running and self._sizes.get(serial, 0) > self.limit // 2:
             yield from self._thin(store, serial, self.limit // 2 * 7 // 8)
         while self._total > self.limit:
             spared = self._running | self._untold
@@ -109,7 +116,7 @@ class Budget:
         yield Relief(serial, cut.rows, f"{which} dropped to keep {self._limit_words()}", serial in self._untold)
 
     def _limit_words(self) -> str:
-        size, unit = float(self.limit), "B"
+        size, unit = float(self._said), "B"
         for unit in ("B", "KiB", "MiB", "GiB"):
             if size < 1024 or unit == "GiB":
                 break

@@ -17,6 +17,7 @@ it yet stands in a note beside it (`starting`).
 `recordstore`             the file: tables, and the statement of a drain
 `recordreader`            chunks and screens back into lines
 `finisher`                what a death leaves undone
+`retained`                what ended processes keep beside the one that runs
 `starting`                the note of what begins
 ========================  ====================================================
 """
@@ -27,9 +28,10 @@ from loommux_kernel.finisher import finish
 from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
 from loommux_kernel.recordwriter import RecordWriter
+from loommux_kernel.retained import retain
 from loommux_kernel.starting import starting
 
 __all__ = [
     "DisplayRecord", "ExecutionRecord", "NoticeRecord", "RecordReader", "RecordWriter", "SearchResult",
-    "finish", "starting",
+    "finish", "retain", "starting",
 ]  # fmt: skip

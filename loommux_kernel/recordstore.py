@@ -74,6 +74,7 @@ class Kind:
     NOTICE = 11
     DESCRIPTOR = 12
     BODY_GONE = 13
+    DROPPED = 14
 
 
 def _values(count: int) -> str:
@@ -101,6 +102,7 @@ _ACTIONS = {
     Kind.DESCRIPTOR: f"INSERT OR REPLACE INTO descriptors VALUES ({_values(4)})",
     Kind.BODY_GONE: "DELETE FROM chunks WHERE serial = NEW.a; DELETE FROM parts WHERE serial = NEW.a;"
     " DELETE FROM displays WHERE serial = NEW.a; UPDATE streams SET state = NULL WHERE serial = NEW.a",
+    Kind.DROPPED: "UPDATE executions SET dropped = NEW.b WHERE serial = NEW.a",
 }
 _DRAIN = (
     f"CREATE VIEW IF NOT EXISTS drain AS SELECT NULL AS kind, {', '.join(f'NULL AS {c}' for c in _COLUMNS)} WHERE 0;\n"

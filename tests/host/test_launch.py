@@ -29,6 +29,8 @@ from loommux_host.launch import (
     StartFailed,
     clean_up_after_dead_servers,
 )
+from loommux_kernel.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.records import RecordWriter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="inits are POSIX's")]
 STANDIN = Path(__file__).with_name("standin_kernel.py")
@@ -374,6 +376,21 @@ async def test_a_launch_file_says_where_everything_is(bench: Bench) -> None:
     assert Path(launch.descriptors).is_dir()
     await process.end(grace=0)
     await launcher.retire(files)
+
+
+async def test_a_new_process_gets_what_the_records_of_those_before_it_leave_of_the_budget(bench: Bench) -> None:
+    launcher, files = bench.launcher("ready", "sleep=60"), bench.files()
+    first = await bench.start(launcher, files)
+    assert first.launch.records_budget_bytes == Settings.records_budget_bytes
+    await first.end(grace=0)
+    writer = RecordWriter.open(files.records(1), 1 << 30, print)
+    writer.begin(1, 1, Origin(OriginKind.SESSION, "session", "caller"), "source", 1.0, 1.0)
+    writer.text(1, Stream.STDOUT, "some line\n" * 10_000)
+    writer.end(1, State.COMPLETED, 2.0, None, None)
+    writer.close()
+    second = await bench.start(launcher, files, 2)
+    assert 90_000 < Settings.records_budget_bytes - second.launch.records_budget_bytes < 200_000
+    await second.end(grace=0)
 
 
 @pytest.mark.parametrize(

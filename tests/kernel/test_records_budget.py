@@ -9,7 +9,7 @@ import pytest
 
 from loommux_kernel.lines import Query
 from loommux_kernel.protocol import Counts, Origin, OriginKind, State, Stream
-from loommux_kernel.records import ExecutionRecord, RecordReader, RecordWriter
+from loommux_kernel.records import ExecutionRecord, RecordReader, RecordWriter, retain
 
 SESSION = Origin(OriginKind.SESSION, "session", "caller")
 BUDGET = 8 << 20
@@ -146,3 +146,35 @@ def test_a_line_longer_than_the_budget_loses_its_middle(store: Store) -> None:
     assert " characters are gone]…" in text
     assert store.record(1).counts[Stream.STDOUT] == Counts(1, 20 * MIB + 4, 20 * MIB + 4)
     assert store.record(1).dropped == "the middle of the output was dropped to keep the records within 8.0 MiB"
+
+
+def test_ended_processes_keep_half_of_a_kernels_budget_together_the_newest_first(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("oldest", "middle", "newest", "missing")]
+    for path in paths[:3]:
+        ended = Store(path)
+        for serial in (1, 2, 3):
+            ended.run(serial, 1, told=True)
+        ended.writer.close()
+        ended.reader.close()
+    kept = retain(reversed(paths), 10 * MIB)
+    dropped = []
+    for path in paths[:3]:
+        reader = RecordReader(path)
+        dropped.append([record.dropped is not None for record in reversed(reader.executions())])
+        gone = [record.dropped for record in reader.executions() if record.dropped]
+        assert set(gone) <= {"the output was dropped to keep the records within 10.0 MiB"}
+        reader.close()
+    assert dropped == [[True, True, True], [True, False, False], [False, False, False]]
+    assert 4 * 1_010_000 <= kept <= 5 * MIB
+    assert retain(reversed(paths), 10 * MIB) == kept
+
+
+def test_what_nobody_was_told_of_keeps_its_ends_also_in_an_ended_process(tmp_path: Path) -> None:
+    ended = Store(tmp_path / "ended")
+    ended.run(1, 6, told=False)
+    ended.writer.close()
+    kept = retain([ended.path], 4 * MIB)
+    lines = ended.reader.lines(1, Stream.STDOUT, 1, 60_000)
+    assert (lines[0].split()[0], lines[-1].split()[0]) == ("1", "60000")
+    assert kept < 3 * MIB
+    ended.reader.close()
