@@ -107,7 +107,9 @@ class Submission:
     """Metadata of a server's ``execute_request``.
 
     `seen` is the serial of the last start the host has heard of: when anything
-    has started since, the gate refuses the submission.
+    has started since, the gate refuses the submission. `relay` is the path of a
+    file that does not exist yet: what the execution says is written there as it
+    was said (`relay`), until it ends or somebody removes the file.
     """
 
     id: str
@@ -115,6 +117,7 @@ class Submission:
     origin: Origin
     submitted_at: float
     version: int = PROTOCOL_VERSION
+    relay: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
         return _shape(self)
@@ -127,6 +130,7 @@ class Submission:
             Origin.from_wire(wire["origin"]),
             wire["submitted_at"],
             wire.get("version", 0),
+            wire.get("relay"),
         )
 
 
@@ -250,13 +254,57 @@ class InputAwaited(Event):
     waiting: bool
 
 
+@dataclass(frozen=True)
+class WatchStarted(Event):
+    """Work beside the cells began (contract 8.4); `name` is taken by no other that is pending.
+
+    `serial` and `number` are of the execution that started it, whose record has its output.
+    """
+
+    kind: ClassVar[str] = "watch_started"
+    name: str
+    serial: int | None
+    number: int | None
+
+
+class Outcome(StrEnum):
+    """How a watch ended. A restart or death of the process ends watches without an event."""
+
+    COMPLETED = "completed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class WatchEnded(Event):
+    """A watch ended; its notice and its output came before."""
+
+    kind: ClassVar[str] = "watch_ended"
+    name: str
+    serial: int | None
+    number: int | None
+    outcome: Outcome
+    ename: str | None = None
+    evalue: str | None = None
+
+
 EVENTS: dict[str, type[Event]] = {
-    e.kind: e for e in (ExecutionStarted, ExecutionEnded, OutputArrived, NoticeGiven, InputAwaited)
+    e.kind: e
+    for e in (
+        ExecutionStarted,
+        ExecutionEnded,
+        OutputArrived,
+        NoticeGiven,
+        InputAwaited,
+        WatchStarted,
+        WatchEnded,
+    )
 }
 _NESTED: dict[str, Any] = {
     "origin": Origin.from_wire,
     "counts": lambda w: Counts(**w),
     "state": State,
+    "outcome": Outcome,
 }
 
 
@@ -273,7 +321,8 @@ def event_from_wire(wire: dict[str, Any]) -> Event:
 #: name → what it asks. Each is answered by a dict; failures by {"error": text}.
 CONTROL_REQUESTS: dict[str, str] = {
     # {} -> {"pid", "serial" (running or None), "number", "felt" (it got an interrupt), "sequence" (last event),
-    #        "last_serial", "execution_count", "clients": [...], "stream_bytes_pending"}
+    #        "last_serial", "execution_count", "clients": [...], "stream_bytes_pending",
+    #        "watches": [{"name", "serial", "number", "at"}...] that are pending, oldest first}
     "status": "what runs, from the gate",
     # {"serial": int | None, "submission": str | None, "asked_at"} -> {"result": "sent" | "idle" |
     #        "not_running", "serial", "number", "pending_children": [pid...], "left_children": [pid...]};
