@@ -386,15 +386,6 @@ class LaunchFile:
         return cls(**json.loads(path.read_text()))
 
 
-def relay_path(records: str | Path, serial: int) -> Path:
-    """Where the raw output of a forwarded execution is kept, beside the record store: one JSON array per line.
-
-    ``["stdout"|"stderr"|"traceback", text]``, ``["display"|"result", {mime: text}, display_id]``,
-    ``["update", {mime: text}, display_id]``, ``["clear", wait]``.
-    """
-    return Path(records).parent / f"relay-{serial}.jsonl"
-
-
 def now() -> float:
     """Seconds since the epoch, as every time on the wire is given."""
     return time.time()
