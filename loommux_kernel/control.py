@@ -37,6 +37,7 @@ class Kernel(Protocol):
     interrupts: Any
     itself: Any
     shell: Any
+    watches: Any
 
     def next_number(self) -> int: ...
 
@@ -98,6 +99,7 @@ class Control:
             "execution_count": kernel.next_number(),
             "clients": kernel.clients.to_wire(now()),
             "stream_bytes_pending": kernel.capture.pending,
+            "watches": kernel.watches.to_wire(),
         }
 
     def interrupt(self, content: Content) -> Content | Awaitable[Content]:
@@ -135,7 +137,7 @@ class Control:
         return self._listing
 
     def rename(self, content: Content) -> Content:
-        self._kernel.itself.name = os.environ["LOOMMUX_KERNEL_NAME"] = str(content["name"])
+        self._kernel.itself.renamed(str(content["name"]))
         return {}
 
     def quit(self, content: Content) -> Content:

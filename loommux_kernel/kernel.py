@@ -8,6 +8,7 @@ leaves. How messages arrive is `listening`'s, how code is run `running`'s, the r
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from contextvars import copy_context
@@ -38,6 +39,7 @@ from loommux_kernel.protocol import (
     now,
 )
 from loommux_kernel.running import ZMQInteractiveShell
+from loommux_kernel.watches import Watches
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,17 @@ class GatedKernel(ListeningKernel):
         self.notices = Notices(self.capture.notice)
         self.interrupts = Interrupts(self.lock, lambda: self.shell.user_global_ns)
         self.cell_input = CellInput(lambda name: name == self.itself.name, self._runs_for_session)
+        self.watches = Watches(self)
         self.control = Control(self)
         self.context = copy_context()
         self.cell_input.install(self.shell)
-        self.shell.prepare(self.interrupts, lambda: self.gate.running, Loommux(self.itself, self.notices))
+        self.shell.prepare(self.interrupts, lambda: self.gate.running, Loommux(self.itself, self.notices, self.watches))
         self.capture.attach(self)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that cells run on."""
+        return self.io_loop.asyncio_loop  # type: ignore[attr-defined]
 
     # -- cells ----------------------------------------------------------------------
 

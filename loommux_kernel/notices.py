@@ -69,6 +69,11 @@ class Notices:
             self._tell_left_out(serial, number, 1)
         return kept
 
+    def number_of(self, serial: int | None) -> int | None:
+        """The number of one of the last executions."""
+        with self._lock:
+            return None if serial is None else self._numbers.get(serial)
+
     def end(self, serial: int) -> None:
         """The execution is over: say how many notices were left out."""
         with self._lock:

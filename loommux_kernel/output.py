@@ -166,6 +166,11 @@ class Output:
         return self._running
 
     @property
+    def latest(self) -> int:
+        """Whose output is that of threads that belong to nobody: the last execution's that began; 0 before any."""
+        return self._queue.latest
+
+    @property
     def foreign(self) -> bool:
         """Whether the running cell is a foreign client's, which answers its own stdin."""
         return self._running is not None and self._running.origin.kind is OriginKind.CLIENT

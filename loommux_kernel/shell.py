@@ -160,6 +160,12 @@ class Shell(ZMQInteractiveShell):
         text = "\n".join(self._rendered(type(error), error, error.__traceback__, 0))
         return text, tracebacks.shortened(text)
 
+    def rendered_plainly(self, error: BaseException) -> tuple[str, str | None]:
+        """The same from any thread: in Python's own format, for IPython's is the main thread's."""
+        trace = refusals.without_our_frames(error.__traceback__)
+        text = "\n".join(tracebacks.plain(error, trace, self._cell_name))
+        return text, tracebacks.shortened(text)
+
     def _rendered(self, etype: Any, value: BaseException, trace: Any, tb_offset: int | None) -> list[str]:
         """IPython's own format where that is quick and knows the error, else Python's."""
         trace = refusals.without_our_frames(trace)
