@@ -26,7 +26,7 @@ from loommux_kernel import startup
 from loommux_kernel.capture import Capture
 from loommux_kernel.kernel import GatedKernel
 from loommux_kernel.protocol import PROTOCOL_VERSION, LaunchFile, now
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.relay import RelayedWriter
 
 #: A busy thread lets others in after so long; at Python's own 5 ms a control request takes four times as long.
 SWITCH_INTERVAL = 0.001
@@ -72,8 +72,8 @@ class KernelApp(IPKernelApp):
     def _ipython_dir_default(self) -> str:
         return str(Path(self.launch.records).with_name("ipython"))
 
-    def _open_writer(self, on_trouble: Any) -> RecordWriter:
-        return RecordWriter.open(Path(self.launch.records), self.launch.records_budget_bytes, on_trouble)
+    def _open_writer(self, on_trouble: Any) -> RelayedWriter:
+        return RelayedWriter(Path(self.launch.records), self.launch.records_budget_bytes, on_trouble)
 
     # -- what ipykernel would do and is not wanted --------------------------------------
 

@@ -38,7 +38,7 @@ from loommux_kernel.ordered import PENDING_BYTES
 from loommux_kernel.output import Finished, Output
 from loommux_kernel.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
 from loommux_kernel.recorder import REMEMBERED, Recorder
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.relay import RelayedWriter
 from loommux_kernel.streams import OrderedStream
 from loommux_kernel.tasks import TaskWatch
 from loommux_kernel.views import Views
@@ -138,7 +138,7 @@ class Capture(Output):
 
     def __init__(
         self,
-        open_writer: Callable[[Callable[[str], None]], RecordWriter],
+        open_writer: Callable[[Callable[[str], None]], RelayedWriter],
         descriptors: Path,
         log: int | None = None,
     ) -> None:
@@ -181,7 +181,7 @@ class Capture(Output):
         if self.task_watch is not None:
             self.task_watch.stop()
 
-    def begin(self, execution: Execution, parent: dict[str, Any]) -> None:
+    def begin(self, execution: Execution, parent: dict[str, Any], relay: str | None = None) -> None:
         if self.task_watch is None:
             with contextlib.suppress(RuntimeError):  # startup files run before the loop
                 self.task_watch = TaskWatch(asyncio.get_running_loop(), self._task_failed)
@@ -190,7 +190,7 @@ class Capture(Output):
             self._serials[msg_id] = execution.serial
             while len(self._serials) > REMEMBERED:
                 self._serials.popitem(last=False)
-        super().begin(execution, parent)
+        super().begin(execution, parent, relay)
 
     def settle_widgets(self) -> None:
         """The cell's code has run: what its widgets show now stays. May run the user's code."""

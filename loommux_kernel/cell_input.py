@@ -13,6 +13,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic, leading_indent
+from IPython.core.magic import no_var_expand
 
 from loommux_kernel import header
 
@@ -20,12 +21,16 @@ from loommux_kernel import header
 class CellInput:
     """The input transformations of one kernel."""
 
-    def __init__(self, is_self: Callable[[str], bool], of_session: Callable[[], bool]) -> None:
+    def __init__(
+        self, is_self: Callable[[str], bool], of_session: Callable[[], bool], forward: Callable[[str, str], None]
+    ) -> None:
         #: Whether a name is this kernel's: naming it is the same as naming none.
         self._is_self = is_self
         #: Whether an MCP session has sent the cell; only those are attached to kernels.
         self._of_session = of_session
-        #: The text of the cell that was sent; only its first line may be a header.
+        #: Runs a cell in the kernel of that name.
+        self._forward = forward
+        #: The text of the cell that was sent; only its first line may be a header, once.
         self.sent: str | None = None
         self._taken = 0
 
@@ -64,17 +69,23 @@ class CellInput:
     def _is_sent(self, lines: list[str]) -> bool:
         return self.sent is not None and "".join(lines).rstrip("\n") == self.sent.rstrip("\n")
 
+    @no_var_expand
     def magic(self, line: str, cell: str | None = None) -> None:
-        """Refuse; a header that is right was taken out before."""
+        """Run the cell in the kernel that its header names, or refuse; any other header was taken out before."""
+        __tracebackhide__ = True
         try:
             found = header.parse(f"%%loommux {line}")
         except header.InvalidHeader as error:
             raise UsageError(str(error)) from None
         if found is not None and found.attach is not None and not self._of_session():
             raise UsageError("only an MCP session can be attached to a kernel; this cell comes from a Jupyter client.")
-        if found is not None and found.kernel is not None:
-            raise UsageError("a cell cannot run in another kernel yet: --kernel names only this one.")
-        misplaced(line)
+        sent, meant = self.sent, header.parse(self.sent) if self.sent is not None else None
+        if sent is None or found is None or found.kernel is None or meant is None or meant.kernel != found.kernel:
+            misplaced(line)
+            return
+        self.sent = None
+        # its lines count as the sender does, there too
+        self._forward(found.kernel, "\n" * (meant.line + 1) + meant.body(sent))
 
 
 def misplaced(line: str) -> None:

@@ -23,7 +23,8 @@ Another cell magic may follow on the next line.
                    the cell itself goes on running
 --silence SECONDS  how long the call waits without new output (10 unless given)
 --full-output      the complete output when the cell ends, also above the usual limit
---kernel NAME      the kernel that runs the cell; this version takes its own name only
+--kernel NAME      run the cell in the child kernel NAME, opened if missing, or in the one
+                   at a path or with an id; its output, its end and an interrupt of it come here
 --attach NAME      move the session to the main kernel NAME (or its id) from this cell on;
                    a server over stdio has only one
 --create           with --attach: open that kernel if there is none

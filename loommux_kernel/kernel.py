@@ -39,6 +39,7 @@ from loommux_kernel.protocol import (
     now,
 )
 from loommux_kernel.running import ZMQInteractiveShell
+from loommux_kernel.transport import DaemonError
 from loommux_kernel.watches import Watches
 
 
@@ -87,12 +88,13 @@ class GatedKernel(ListeningKernel):
         self.itself = Itself(launch.kernel_name, launch.kernel_id, launch.process)
         self.notices = Notices(self.capture.notice)
         self.interrupts = Interrupts(self.lock, lambda: self.shell.user_global_ns)
-        self.cell_input = CellInput(lambda name: name == self.itself.name, self._runs_for_session)
+        self.cell_input = CellInput(self._is_self, self._runs_for_session, self._forward)
         self.watches = Watches(self)
         self.control = Control(self)
         self.context = copy_context()
         self.cell_input.install(self.shell)
-        self.shell.prepare(self.interrupts, lambda: self.gate.running, Loommux(self.itself, self.notices, self.watches))
+        self.loommux = Loommux(self.itself, self.notices, self.watches)
+        self.shell.prepare(self.interrupts, lambda: self.gate.running, self.loommux)
         self.capture.attach(self)
 
     @property
@@ -152,7 +154,7 @@ class GatedKernel(ListeningKernel):
     async def _recorded(
         self, execution: Execution, asked: Asked, parent: dict[str, Any]
     ) -> tuple[dict[str, Any], Reply]:
-        self._begin(execution, parent)
+        self._begin(execution, parent, asked.submission.relay if asked.submission is not None else None)
         if not asked.silent:
             self._publish_execute_input(asked.code, parent, execution.number or self.shell.execution_count)
         self.cell_input.sent = asked.code
@@ -170,9 +172,9 @@ class GatedKernel(ListeningKernel):
             self.cell_input.sent = None
         return content, self._finish(execution)
 
-    def _begin(self, execution: Execution, parent: dict[str, Any]) -> None:
+    def _begin(self, execution: Execution, parent: dict[str, Any], relay: str | None = None) -> None:
         self.notices.begin(execution.serial, execution.number)
-        self.capture.begin(execution, parent)
+        self.capture.begin(execution, parent, relay)
         number = execution.number
         if number is None:
             return
@@ -246,6 +248,23 @@ class GatedKernel(ListeningKernel):
     def _runs_for_session(self) -> bool:
         running = self.gate.running
         return running is not None and running.origin.kind is OriginKind.SESSION
+
+    # -- other kernels -------------------------------------------------------------------
+
+    def _is_self(self, name: str) -> bool:
+        """Whether a cell header names this kernel; the server is asked only about a path."""
+        if not name.startswith("/"):
+            return name in (self.itself.name, self.itself.id)
+        try:
+            return self.loommux.self == self.loommux[name]
+        except DaemonError:  # told when the cell is forwarded
+            return False
+
+    def _forward(self, name: str, source: str) -> None:
+        from loommux_kernel.forwarding import Forwarding
+
+        __tracebackhide__ = True
+        Forwarding(self, self.loommux, name, source).run()
 
     # -- startup files -----------------------------------------------------------------
 

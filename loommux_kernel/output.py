@@ -23,7 +23,7 @@ from loommux_kernel import libc, processes
 from loommux_kernel.contexts import current_execution
 from loommux_kernel.descriptors import Descriptors
 from loommux_kernel.gate import Execution
-from loommux_kernel.ordered import STALL_SECONDS, OrderedQueue
+from loommux_kernel.ordered import PENDING_BYTES, STALL_SECONDS, OrderedQueue
 from loommux_kernel.protocol import (
     Counts,
     Event,
@@ -35,7 +35,7 @@ from loommux_kernel.protocol import (
     now,
 )
 from loommux_kernel.recorder import REMEMBERED, Known, Publisher, Recorder, writer_to
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.relay import RelayedWriter
 from loommux_kernel.starting import Starting
 from loommux_kernel.streams import OrderedStream, Standard
 from loommux_kernel.tasks import TaskWatch
@@ -61,7 +61,7 @@ class Output:
 
     def __init__(
         self,
-        open_writer: Callable[[Callable[[str], None]], RecordWriter],
+        open_writer: Callable[[Callable[[str], None]], RelayedWriter],
         descriptors: Path,
         log: int | None = None,
     ) -> None:
@@ -118,13 +118,13 @@ class Output:
 
     # -- an execution's life: main thread, in the execution's context -----------------------
 
-    def begin(self, execution: Execution, parent: dict[str, Any]) -> None:
-        """From here on output belongs to this execution; `parent` is its request."""
+    def begin(self, execution: Execution, parent: dict[str, Any], relay: str | None = None) -> None:
+        """From here on output belongs to this execution; `parent` is its request, `relay` a file that has it too."""
         if self.forked:
             return
         self.open().restore()
         with self._queue.lock:
-            self._queue.put(partial(_begin, execution, parent.get("header", {})))
+            self._queue.put(partial(_begin, execution, parent.get("header", {}), relay))
             self._descriptors.begin(execution.serial)
             self._queue.latest = execution.serial
         self._starting.note(execution, self._descriptors.places())
@@ -174,6 +174,16 @@ class Output:
     def foreign(self) -> bool:
         """Whether the running cell is a foreign client's, which answers its own stdin."""
         return self._running is not None and self._running.origin.kind is OriginKind.CLIENT
+
+    def put(self, act: Callable[[Recorder], None], size: int) -> None:
+        """Put a step of about `size` bytes in its place between the texts; held back as whoever writes."""
+        if self.forked:
+            return
+        self._queue.put(act, size=size, held=size)
+        if self._queue.asleep:
+            self._queue.rouse()
+        if self._queue.pending > PENDING_BYTES:
+            self._queue.wait_for_room()
 
     # -- said in between ---------------------------------------------------------------------
 
@@ -320,13 +330,15 @@ class Output:
                 processes.flush_at_exit(self._standard.flush)
 
 
-def _begin(execution: Execution, header: dict[str, Any], recorder: Recorder) -> None:
+def _begin(execution: Execution, header: dict[str, Any], relay: str | None, recorder: Recorder) -> None:
     recorder.know(execution.serial, Known(execution.number, header))
     if recorder.writer is not None:
         recorder.writer.begin(
             execution.serial, execution.number, execution.origin, execution.source,
             execution.submitted_at, execution.started_at,
         )  # fmt: skip
+        if relay is not None:
+            recorder.writer.relay(execution.serial, relay)
     recorder.tell(
         ExecutionStarted,
         serial=execution.serial,

@@ -31,7 +31,7 @@ from loommux_kernel.protocol import (
     Stream,
     now,
 )
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.relay import RelayedWriter
 
 #: Bytes of one drain, and so of one transaction.
 DRAIN_BYTES = 4 << 20
@@ -81,7 +81,7 @@ class Recorder:
     def __init__(
         self,
         queue: OrderedQueue,
-        open_writer: Callable[[Callable[[str], None]], RecordWriter],
+        open_writer: Callable[[Callable[[str], None]], RelayedWriter],
         publisher: Publisher,
         log: Callable[[str], None],
     ) -> None:
@@ -98,7 +98,7 @@ class Recorder:
         self._texts: dict[tuple[int, Stream], list[str]] = {}
         self._outgoing: list[Callable[[], None]] = []
         self._after: list[Callable[[], None]] = []
-        self.writer: RecordWriter | None = None
+        self.writer: RelayedWriter | None = None
         #: The number of the last event that was sent. Any thread may read it.
         self.sequence = 0
 
@@ -244,6 +244,13 @@ class Recorder:
             said = Said(serial)
             said.combined = said.own[stream] = [text]
             self._say(said)
+
+    def said(self, serial: int, combined: str, own: dict[Stream, str]) -> None:
+        """Record and publish text of several streams: all in order, and each stream's own."""
+        said = Said(serial)
+        said.combined = [combined]
+        said.own = {stream: [text] for stream, text in own.items()}
+        self._say(said)
 
     def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None:
         """Record text from a descriptor file, and how far the file is taken in."""
