@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from loommux_host.calls import Calls, Outcome, Progress
@@ -42,18 +42,28 @@ class News:
             for news in waiting:
                 news.set()
 
-    async def wait(self, kernel: Kernel, seconds: float) -> None:
-        """Until something happens in the kernel, at most so long."""
+    @contextlib.contextmanager
+    def listening(self, kernel: Kernel) -> Iterator[asyncio.Event]:
+        """What is set while the block runs, as soon as something happens in the kernel."""
         news = asyncio.Event()
         waiting = self._waiting.setdefault(kernel.id, set())
         waiting.add(news)
         try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), seconds)
+            yield news
         finally:
             waiting.discard(news)
             if not waiting:
                 self._waiting.pop(kernel.id, None)
+
+    async def heard(self, news: asyncio.Event, seconds: float) -> None:
+        """Until something has happened, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), seconds)
+
+    async def wait(self, kernel: Kernel, seconds: float) -> None:
+        """Until something happens in the kernel from now on, at most so long."""
+        with self.listening(kernel) as news:
+            await self.heard(news, seconds)
 
     def _changed(self, kernel: Kernel, life: Life, change: Change) -> None:
         for news in self._waiting.get(kernel.id, ()):

@@ -3,7 +3,8 @@
 Owns the table of endpoints and what each does with the use-cases of `service`, `fleet`
 and `history`; how arguments are read and errors shaped is in `endpoints`. Whoever calls is
 a person: holds no lease, is told nothing in place of an agent, and is never refused for
-ownership. Built by `http`.
+ownership. Only on the private socket kernels call too (`identity`), with the rights of
+`rights`. Built by `http` and `private_api`.
 """
 
 from __future__ import annotations
@@ -18,24 +19,23 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from loommux_kernel.protocol import OriginKind
-
-from .apitable import NOTEBOOK, endpoints
+from .apitable import LINES, NOTEBOOK, endpoints
 from .calls import is_large
 from .endpoints import CODES, Arguments, describe, error
 from .events import Feed
 from .fleet import Fleet
 from .history import History
+from .identity import caller_of
 from .kernel import Kernel
 from .lease_policy import InvalidPolicy
 from .limits import Limits
 from .refused import Refused
+from .relaying import Relaying
 from .results import Answer
+from .rights import Rights
 from .service import Service
 from .sessions import Caller
 from .waiting import Patience
-
-PERSON = Caller("person", "", OriginKind.CONSOLE)
 
 
 @dataclass
@@ -48,34 +48,44 @@ class Api:
     feed: Feed
     limits: Limits
 
+    def __post_init__(self) -> None:
+        self.relaying = Relaying(self.history.news)
+        self.rights = Rights(self.service.registry, self.service.sessions, self.fleet.leasing)
+
     # -- kernels ------------------------------------------------------------------
 
     async def resources(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         return {"resources": await self.fleet.snapshots()}
 
     async def open(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        kernel, new = self.fleet.open_child(arguments["path"], arguments["context"])
+        who = caller_of(request)
+        kernel, new = self.fleet.open_child(arguments["path"], arguments["context"] or who.kernel, who)
         return {**await self.fleet.snapshot(kernel), "opened": new}
 
     async def lookup(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        return await self.fleet.snapshot(self.fleet.lookup(arguments["path"], arguments["context"]))
+        context = arguments["context"] or caller_of(request).kernel
+        return await self.fleet.snapshot(self.fleet.lookup(arguments["path"], context))
 
     async def resource(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         return await self.fleet.snapshot(self._kernel(request))
 
+    async def status(self, request: Request, arguments: Arguments) -> Response:
+        return await self._answered(await self.service.status(caller_of(request), kernel=self._kernel(request).id))
+
     async def rename(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        return {"ok": True, "name": self.fleet.rename(self._kernel(request), arguments["name"], _who(request))}
+        who, kernel = self._changing(request)
+        return {"ok": True, "name": await self.fleet.rename(kernel, arguments["name"], who)}
 
     async def recycle(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        kernel = self._kernel(request)
-        await self.fleet.recycle(kernel, _who(request), force=arguments["force"])
+        who, kernel = self._changing(request)
+        await self.fleet.recycle(kernel, who, force=arguments["force"])
         return {"ok": True, "recycled": [kernel.name]}
 
     async def recycle_idle(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        return {"ok": True, "recycled": await self.fleet.recycle_all(_who(request), idle_only=True)}
+        return {"ok": True, "recycled": await self.fleet.recycle_all(caller_of(request), idle_only=True)}
 
     async def recycle_all(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        return {"ok": True, "recycled": await self.fleet.recycle_all(_who(request), idle_only=False)}
+        return {"ok": True, "recycled": await self.fleet.recycle_all(caller_of(request), idle_only=False)}
 
     async def kernel_health(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         return await self.fleet.health(self._kernel(request))
@@ -89,37 +99,42 @@ class Api:
     async def execution(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id
         answer = self.service.execution_status(
-            _who(request), execution=arguments["n"], process=arguments["process"], kernel=kernel
+            caller_of(request), execution=arguments["n"], process=arguments["process"], kernel=kernel
         )
         return await self._answered(await answer)
 
     async def run(self, request: Request, arguments: Arguments) -> Response:
         patience = Patience(arguments["wait_seconds"], arguments["silence_seconds"])
-        kernel = self._kernel(request).id
-        who = _who(request)
-        return await self._answered(
-            await self.service.run_cell(who, arguments["source"], kernel=kernel, patience=patience)
+        who, kernel = self._running(request)
+        answer = self.service.run_cell(
+            who, arguments["source"], kernel=kernel.id, patience=patience, relay=bool(arguments["relay"] and who.kernel)
         )
+        return await self._answered(await answer)
 
     async def wait(self, request: Request, arguments: Arguments) -> Response:
         arguments["timeout_seconds"] = arguments.pop("wait_seconds")
         return await self._answered(
-            await self.service.wait(_who(request), **arguments, kernel=self._kernel(request).id)
+            await self.service.wait(caller_of(request), **arguments, kernel=self._kernel(request).id)
         )
 
     async def output(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id
-        return await self._answered(await self.service.read_output(_who(request), **arguments, kernel=kernel))
+        return await self._answered(await self.service.read_output(caller_of(request), **arguments, kernel=kernel))
 
     async def search(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id
-        return await self._answered(await self.service.search_output(_who(request), **arguments, kernel=kernel))
+        return await self._answered(await self.service.search_output(caller_of(request), **arguments, kernel=kernel))
 
     async def combined(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         a = arguments
         return await self.history.follow(
             self._kernel(request), a["execution"], a["process"], a["stream"], a["since"], a["wait"]
         )
+
+    async def relay(self, request: Request, arguments: Arguments) -> Response:
+        a = arguments
+        lines = await self.relaying.lines(self._kernel(request), a["execution"], a["process"], a["after"], a["wait"])
+        return Response(lines, media_type=LINES, headers={"cache-control": "no-store"})
 
     async def notebook(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request)
@@ -135,11 +150,12 @@ class Api:
             return error(503, refused.refusal.status, refused.refusal.message)
 
     async def interrupt(self, request: Request, arguments: Arguments) -> Response:
-        kernel = self._kernel(request).id
-        return await self._answered(await self.service.interrupt(_who(request), **arguments, kernel=kernel))
+        who, kernel = self._running(request)
+        return await self._answered(await self.service.interrupt(who, **arguments, kernel=kernel.id))
 
     async def restart(self, request: Request, arguments: Arguments) -> Response:
-        return await self._answered(await self.service.restart(_who(request), kernel=self._kernel(request).id))
+        who, kernel = self._changing(request)
+        return await self._answered(await self.service.restart(who, kernel=kernel.id))
 
     # -- the server ---------------------------------------------------------------
 
@@ -169,6 +185,18 @@ class Api:
     def _kernel(self, request: Request) -> Kernel:
         return self.fleet.find(request.path_params["id"])
 
+    def _changing(self, request: Request) -> tuple[Caller, Kernel]:
+        """Who changes which kernel, and may. Raises `Refused`."""
+        who, kernel = caller_of(request), self._kernel(request)
+        self.rights.change(who, kernel)
+        return who, kernel
+
+    def _running(self, request: Request) -> tuple[Caller, Kernel]:
+        """Who runs or ends a cell of which kernel, and may. Raises `Refused`."""
+        who, kernel = caller_of(request), self._kernel(request)
+        self.rights.run(who, kernel)
+        return who, kernel
+
     async def _answered(self, answer: Answer) -> Response:
         """A use-case's answer as the fields of structured mode."""
         from .render import render
@@ -179,7 +207,3 @@ class Api:
         if not fields.get("ok"):
             return error(CODES.get(fields["status"], 400), fields["status"], fields.get("message") or fields["status"])
         return JSONResponse(fields, headers={"cache-control": "no-store"})
-
-
-def _who(request: Request) -> Caller:
-    return PERSON

@@ -71,7 +71,8 @@ POLICY = [_setting(name) for name in SETTINGS]
 PATH = Parameter("path", TEXT, "/main, /main/child, an id, or a name with context.", required=True)
 NAME = Parameter("name", TEXT, "The new name.", required=True)
 FORCE = Parameter("force", FLAG, "Also when a cell runs.", default=False)
-RUNS = [Parameter("source", TEXT, "The cell.", required=True), *WAITING]
+RELAY = Parameter("relay", FLAG, "Keep what it says as it was written, for `relay`; for kernels alone.", default=False)
+RUNS = [Parameter("source", TEXT, "The cell.", required=True), *WAITING, RELAY]
 WAITS = [EXECUTION, *WAITING, PROCESS, next(p for p in WAIT.parameters if p.name == "watch")]
 READS = [p for p in READ_OUTPUT.parameters if p.name != "kernel"]
 SEARCHES = [p for p in SEARCH_OUTPUT.parameters if p.name != "kernel"]
@@ -80,6 +81,12 @@ FOLLOWS = [
     PROCESS,
     STREAM,
     Parameter("since", COUNT, "Settled lines had so far.", default=0),
+    Parameter("wait", FOLLOW, "Wait at most so long for something new.", default=0),
+]
+RELAYS = [
+    Parameter("execution", POSITIVE, "A cell that was run with `relay`.", required=True),
+    PROCESS,
+    Parameter("after", COUNT, "Bytes had so far: `next` of the answer before.", default=0),
     Parameter("wait", FOLLOW, "Wait at most so long for something new.", default=0),
 ]
 PAGES = [
@@ -91,6 +98,7 @@ RESOURCE = {"type": "object", "required": ["resource_id", "name", "kernel_state"
 RESOURCES = {"type": "object", "properties": {"resources": {"type": "array", "items": RESOURCE}}}
 NONE, CONFLICT = (), (404, 409)
 EVENTS = "text/event-stream"
+LINES = "application/x-ndjson"
 NOTEBOOK = "application/x-ipynb+json"
 IPYNB = {"type": "object", "required": ["cells", "metadata", "nbformat", "nbformat_minor"]}
 VARIABLE = {
@@ -128,6 +136,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("POST", "/api/resources/recycle-idle", "End what is idle and not held.", api.recycle_idle, body=[]),
         Endpoint("POST", "/api/resources/recycle-all", "End all kernels.", api.recycle_all, body=[]),
         Endpoint("GET", ONE, "One kernel.", api.resource, answer=RESOURCE),
+        Endpoint("GET", f"{ONE}/status", "What the tool status says.", api.status),
         Endpoint("GET", f"{ONE}/executions", "Its executions, newest first.", api.executions, query=PAGES),
         Endpoint("POST", f"{ONE}/executions", "Run a cell.", api.run, body=RUNS, errors=CONFLICT),
         Endpoint("GET", f"{ONE}/executions/{{n}}", "One, or latest.", api.execution, query=[PROCESS], in_path=WHICH),
@@ -135,6 +144,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", f"{ONE}/output", "Lines of one stream.", api.output, query=READS),
         Endpoint("GET", f"{ONE}/search", "Lines that match.", api.search, query=SEARCHES),
         Endpoint("GET", f"{ONE}/combined", "Output as it arrives.", api.combined, query=FOLLOWS),
+        Endpoint("GET", f"{ONE}/relay", "Output as it was written.", api.relay, query=RELAYS, media_type=LINES),
         Endpoint("GET", f"{ONE}/notebook", "It as an .ipynb.", api.notebook, answer=IPYNB, media_type=NOTEBOOK),
         Endpoint("GET", f"{ONE}/variables", "Its variables, no code run.", api.variables, answer=VARIABLES),
         Endpoint("POST", f"{ONE}/rename", "Rename it.", api.rename, body=[NAME]),

@@ -86,6 +86,10 @@ class Binder:
             del self._gone[next(iter(self._gone))]
         self._introduced = {pair for pair in self._introduced if pair[1] != kernel.id}
 
+    def holds(self, kernel: Kernel) -> bool:
+        """Whoever works in a kernel has a lease on it here."""
+        return False
+
     def kernel_of(self, caller: str) -> Kernel | None:
         """The session's kernel, as long as it is there."""
         bound = self._bound.get(caller)
@@ -191,7 +195,8 @@ class Binder:
         kernel = self.registry.find(wanted, own.id if own else None)
         if kernel is None:
             raise Refused(self._not_found(wanted))
-        return self._binding(caller, kernel, self._untold_handle_line(caller, kernel), fresh=True)
+        fresh = caller.home is None or caller.home != self.registry.home_of(kernel)
+        return self._binding(caller, kernel, self._untold_handle_line(caller, kernel), fresh=fresh)
 
     def _untold_handle_line(self, caller: Caller, kernel: Kernel) -> str | None:
         """The handle of the caller's own kernel, as long as no call has passed it."""

@@ -43,9 +43,19 @@ class Bodies:
     omission_tail_lines: int = 20
 
     async def fill(
-        self, answer: CellAnswer, chosen: Chosen, *, body: str | None = None, displays: int | None = None
+        self,
+        answer: CellAnswer,
+        chosen: Chosen,
+        *,
+        body: str | None = None,
+        displays: int | None = None,
+        fields: bool = False,
     ) -> None:
-        """Add to `answer` what it may carry. `body` and `displays` are the kernel's reply's, if there was one."""
+        """Add to `answer` what it may carry. `body` and `displays` are the kernel's reply's, if there was one.
+
+        `fields`: for a caller that reads fields, whatever the server's other results are.
+        """
+        streams = self.structured or fields
         facts = chosen.facts
         if facts.state is State.RUNNING:
             answer.body_omitted = "running"
@@ -58,23 +68,23 @@ class Bodies:
             return
         if facts.counts.utf8_bytes == 0:
             body = ""
-        if body is None or displays != 0 or self.structured:
+        if body is None or displays != 0 or streams:
             try:
-                await in_thread(self._read, answer, chosen, body, displays)
+                await in_thread(self._read, answer, chosen, body, displays, streams)
             except RecordsUnreadable:
                 log.warning("the output of an execution cannot be read", exc_info=True)
                 answer.body, answer.body_omitted = None, "output_unreadable"
         else:
             answer.body = body
 
-    def _read(self, answer: CellAnswer, chosen: Chosen, body: str | None, displays: int | None) -> None:
+    def _read(self, answer: CellAnswer, chosen: Chosen, body: str | None, displays: int | None, streams: bool) -> None:
         """In a thread: everything an ended execution's answer needs from the store."""
         serial = chosen.facts.serial
         with reading(chosen.life.records) as reader:
             if displays != 0:
                 answer.displays = _displays(reader, serial)
             answer.body = self._body(answer, chosen, reader) if body is None else body
-            if answer.body is not None and self.structured:
+            if answer.body is not None and streams:
                 answer.streams = {stream: reader.text(serial, stream) for stream in OTHER_STREAMS}
 
     def _body(self, answer: CellAnswer, chosen: Chosen, reader: RecordReader) -> str | None:

@@ -7,6 +7,8 @@ process that holds it (the server, and every init of its kernels). Called by `la
 by the composition root.
 
     <temporary directory>/loommux-<uid>/<server>/owner
+                                       /c                        see `control_socket`
+                                       /server.json              see `discovery`
                                        /k-<id8>/s-1 ... s-5      sockets (ipc)
                                                /kernel.json      id, connection file
                                                /bin/             see `environment`
@@ -98,6 +100,16 @@ def stale_server_directories(temporary: Path | None = None) -> list[ServerDirect
             lock = _lock(path / "owner", create=False)
             if lock is not None:
                 found.append(ServerDirectory(path, lock, _group_of(path)))
+    return found
+
+
+def server_directories(temporary: Path | None = None) -> list[Path]:
+    """The directories of this user's servers, living or dead, also where a long temporary directory is not used."""
+    bases = {_user_directory(temporary), *([] if temporary else _usual_directories())}
+    found: list[Path] = []
+    for base in sorted(base for base in bases if base.is_dir()):
+        _make_private(base)
+        found += sorted(base.iterdir())
     return found
 
 
@@ -204,6 +216,11 @@ def _user_directory(temporary: Path | None) -> Path:
     base = (temporary or Path(tempfile.gettempdir())) / name
     longest = len(os.fsencode(base)) + len("/12345678") + LONGEST_BELOW_SERVER
     return base if longest <= SOCKET_PATH_BYTES else Path("/tmp") / name
+
+
+def _usual_directories() -> list[Path]:
+    """Where a server has its directory that was started without this process's TMPDIR."""
+    return [] if sys.platform == "win32" else [Path("/tmp") / f"loommux-{os.getuid()}"]
 
 
 def _make_private(path: Path) -> None:

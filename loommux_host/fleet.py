@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from loommux_host.binding import Binder, executions
+from loommux_host.binding import executions
 from loommux_host.gauges import Gauges
 from loommux_host.kernel import Kernel
 from loommux_host.leasing import HeldBy, Leasing, scope_of
@@ -31,14 +31,24 @@ HEALTH_SECONDS = 2.0
 KERNEL_STATES = {"starting": "stopped"}
 
 
+class Holder(Protocol):
+    """Who knows which kernel each caller works in: the binder of a server."""
+
+    def holds(self, kernel: Kernel) -> bool:
+        """Whether a caller holds the kernel that has no lease."""
+        ...
+
+    def forget_kernel(self, kernel: Kernel) -> None: ...
+
+
 @dataclass
 class Fleet:
-    """All kernels of an HTTP server."""
+    """All kernels of a server."""
 
     registry: Registry
     sessions: Sessions
     leasing: Leasing
-    binder: Binder
+    holder: Holder
     gauges: Gauges
 
     def __post_init__(self) -> None:
@@ -54,33 +64,43 @@ class Fleet:
         return kernel
 
     def lookup(self, path: str, context: str | None = None) -> Kernel:
-        """By path, id, or bare name from the home of the kernel `context`. Raises `Refused`."""
-        home = self.registry.home_of(self.find(context)) if context else None
-        kernel = self.registry.find(path, home)
-        if kernel is None:
+        """By path or id; a bare name from the home of the kernel `context`, else a main kernel's. Raises `Refused`."""
+        found = self._found(path, self.registry.home_of(self.find(context)) if context else None)
+        if found is None:
             raise Refused(self._not_found(path))
-        return kernel
+        return found
 
-    def open_child(self, path: str, context: str | None = None) -> tuple[Kernel, bool]:
-        """The child kernel at `path`, opened if missing, and whether it was. Raises `Refused`."""
+    def _found(self, path: str, home: str | None) -> Kernel | None:
+        return self.registry.find(path) if home is None else self.registry.find_from(home, path)
+
+    def open_child(self, path: str, context: str | None = None, by: Caller | None = None) -> tuple[Kernel, bool]:
+        """The kernel at `path`, a child opened if missing, and whether it was. Raises `Refused`.
+
+        A kernel opens children of its own home only, and nobody here a main kernel.
+        """
+        home = self.registry.home_of(self.find(context)) if context else None
+        if home is not None and (known := self._found(path, home)) is not None:
+            return known, False
         main, _, name = path.removeprefix("/").partition("/") if path.startswith("/") else ("", "", path)
         if main and not name:
             raise Refused(invalid_argument("path", path, "only an MCP session opens a main kernel"))
-        if not main and context is None:
+        if not main and home is None:
             raise Refused(invalid_argument("path", path, "/main/child, or a child's name with context"))
-        home = self.registry.named(main) if main else self.find(context or "")
-        if home is None:
-            raise Refused(self._not_found(f"/{main}"))
+        if main:
+            owner = self.registry.named(main)
+            if owner is None or (by is not None and by.home not in (None, owner.id) and not self.registry.find(path)):
+                raise Refused(self._not_found(path if owner else f"/{main}"))
+            home = owner.id
         try:
-            opened = self.registry.open(name, home=self.registry.home_of(home))
+            opened = self.registry.open(name, home=home)
         except InvalidName as error:
             raise Refused(invalid_argument("path", path, str(error))) from None
         return opened.kernel, opened.new
 
     # -- changing -----------------------------------------------------------------
 
-    def rename(self, kernel: Kernel, wanted: str, by: Caller) -> str:
-        """Returns the name it got. Those who work there are told. Raises `Refused`."""
+    async def rename(self, kernel: Kernel, wanted: str, by: Caller) -> str:
+        """Returns the name it got; its process knows it then. Those who work there are told. Raises `Refused`."""
         before = kernel.name
         try:
             name = self.registry.rename(kernel, wanted)
@@ -90,6 +110,7 @@ class Fleet:
             process = kernel.life.process.process if kernel.life else 0
             text = f"This kernel was renamed by {_by(by)}: {one_line(before)} is {one_line(name)} now."
             kernel.journal.notice(process, now(), text)
+            await kernel.knows_its_name()
         return name
 
     async def recycle(self, kernel: Kernel, by: Caller, *, force: bool = False) -> None:
@@ -102,8 +123,12 @@ class Fleet:
         await self.retire(kernel, f"it was recycled by {_by(by)}")
 
     async def recycle_all(self, by: Caller, *, idle_only: bool) -> list[str]:
-        """Recycle every main kernel, or every idle one that nobody holds; returns their names."""
-        going = [kernel for kernel in self.registry.mains() if not idle_only or self._is_free(kernel)]
+        """Recycle all, or what is idle and held by nobody; returns the names.
+
+        For a kernel all are the children of its home but itself, for people the main kernels.
+        """
+        among = self.registry.mains() if by.home is None else self.registry.children(by.home)
+        going = [kernel for kernel in among if kernel.id != by.kernel and (not idle_only or self._is_free(kernel))]
         await asyncio.gather(*(self.recycle(kernel, by, force=True) for kernel in going))
         return [kernel.name for kernel in going]
 
@@ -113,7 +138,7 @@ class Fleet:
         ending = self.registry.retire(kernel, by=reason)
         for one in (kernel, *children):
             self.leasing.closed(one, reason)
-            self.binder.forget_kernel(one)
+            self.holder.forget_kernel(one)
             self.sessions.forget_kernel(one)
         return ending
 
@@ -187,9 +212,8 @@ class Fleet:
 
     def _is_free(self, kernel: Kernel) -> bool:
         family = (kernel, *self.registry.children(kernel.id))
-        return not any(one.life and one.life.busy for one in family) and not any(
-            one.lease.held for one in self.leasing.held_by(kernel)
-        )
+        held = self.holder.holds(kernel) or any(one.lease.held for one in self.leasing.held_by(kernel))
+        return not held and not any(one.life and one.life.busy for one in family)
 
     def _not_found(self, reference: str):
         retired = self.leasing.why_retired(reference)

@@ -1,7 +1,7 @@
 """The composition root: puts a server's parts together, runs it, ends it in order.
 
-Owns the server's private directory, the order in which things start and end, and the
-signals. `cli` calls `serve_stdio`; `http` builds on `Host`. What is imported here late
+Owns the server's private directory and socket, the order in which things start and end,
+and the signals. `cli` calls `serve_stdio`; `http` builds on `Host`. What is imported here late
 is imported late so that the first kernel's process and the answer to the client's first
 request do not wait for it.
 """
@@ -13,23 +13,29 @@ import contextlib
 import gc
 import importlib
 import logging
+import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from loommux_host.calls import Calls
 from loommux_host.config import Config
+from loommux_host.control_socket import SECRET_FILE, ControlSocket
+from loommux_host.discovery import Server, publish
 from loommux_host.launch import Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.launching import KernelLaunching
 from loommux_host.limits import Limits
+from loommux_host.private import App, Private
 from loommux_host.stdio import Stdio
+from loommux_host.version import VERSION
+from loommux_kernel.protocol import now
 
 if TYPE_CHECKING:
     from loommux_host.registry import Registry
     from loommux_host.service import Service
-    from loommux_host.sessions import Binder, Caller, LeaseHooks
+    from loommux_host.sessions import Binder, Caller, LeaseHooks, OneKernel
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +51,45 @@ ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 class Host:
     """The parts of one server. Every method on the event loop."""
 
-    def __init__(self, config: Config, secrets: Iterable[str] = (), control_url: str | None = None) -> None:
-        """`secrets` are texts that no kernel's environment may contain; `control_url` is where kernels reach us."""
+    def __init__(self, config: Config, secrets: Iterable[str] = ()) -> None:
+        """`secrets` are texts that no kernel's environment may contain."""
         self.config = config
         self.directory = create_server_directory()
-        self.launcher = Launcher(config, secrets=secrets, control_url=control_url)
+        #: Where kernels and the user's programs reach us; bound before the first kernel is told of it.
+        self.control = ControlSocket(self.directory.path)
+        self.launcher = Launcher(
+            config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret
+        )
+        self._started_at = now()
+        self.publish()
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex
         self._begun: dict[str, KernelLaunching] = {}
         self._service: Service | None = None
+        self._private: Private | None = None
         self._cleaning: asyncio.Task[None] | None = None
+
+    def publish(self, endpoint: str | None = None) -> None:
+        """Tell the user's other programs of this server; `endpoint` is where an HTTP server listens."""
+        config, directory = self.config, self.directory.path
+        secret = directory / SECRET_FILE if self.control.secret() is not None else None
+        server = Server(
+            pid=os.getpid(),
+            version=VERSION,
+            started_at=self._started_at,
+            workspace=str(config.workspace),
+            transport="http" if config.server else "stdio",
+            endpoint=endpoint,
+            control_url=self.control.url,
+            secret_file=str(secret) if secret else None,
+            python=str(config.kernel_python),
+            config_dir=str(config.config_dir) if config.config_dir else None,
+        )
+        publish(directory, server)
+
+    def serve_private(self, make: Callable[[], Awaitable[App]]) -> None:
+        """Serve the private socket from now on; `make` gives what is served, once somebody calls."""
+        self._private = Private(self.control, make)
 
     def begin_kernel(self, name: str) -> str:
         """Begin the process of a kernel that will be opened later; returns the kernel's id."""
@@ -72,12 +107,14 @@ class Host:
         from loommux_host.registry import Registry
         from loommux_host.service import Service
         from loommux_host.sessions import Sessions
+        from loommux_host.spoken import SpokenAgain
         from loommux_host.tokens import SHIPPED
 
         config = self.config
         registry = Registry(
             lambda id, name: self._begun.pop(id, None) or self._launching(id, name), max_kernels=config.max_kernels
         )
+        SpokenAgain(registry)
         bodies = Bodies(SHIPPED.within_limit, config.structured, config.omission_tail_lines)
         place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
         self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
@@ -97,8 +134,11 @@ class Host:
                     await launching.remove()
                 if self._cleaning is not None:
                     await asyncio.wait({self._cleaning})
+                if self._private is not None:
+                    await self._private.close()
         except TimeoutError:
             log.error("not everything ended within %d s", CLOSE_SECONDS)
+        self.control.close()
         await asyncio.to_thread(self.directory.remove)
 
     def _launching(self, id: str, name: str) -> KernelLaunching:
@@ -114,10 +154,13 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         name = f"private-{me[:8]}"
         kernel = host.begin_kernel(name)
 
+        binders: list[OneKernel] = []
+
         def one_kernel(registry: Registry) -> Binder:
             from loommux_host.sessions import OneKernel
 
-            return OneKernel(registry, registry.open(name, private=True, id=kernel).kernel)
+            binders.append(OneKernel(registry, registry.open(name, private=True, id=kernel).kernel))
+            return binders[0]
 
         def caller(client: str | None, modern: bool) -> Caller:
             from loommux_host.sessions import Caller
@@ -125,6 +168,14 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
             return Caller(me, f"{client or 'client'}-{me[:8]}", modern=modern)
 
         opening = asyncio.create_task(host.open(one_kernel), name="open the service")
+
+        async def private() -> App:
+            from loommux_host.private_api import stdio_api
+
+            service = await opening
+            return stdio_api(config, service, binders[0], host.control)
+
+        host.serve_private(private)
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=False)
         face = Stdio(
             Calls(opening, limits, structured=config.structured), wire, caller, modern=config.protocol == "both"

@@ -23,6 +23,7 @@ from .auth import Access, Guard
 from .binding import Binder
 from .callers import Context, address_of, caller_of
 from .config import Config
+from .control_socket import ControlSocket
 from .door import Door
 from .endpoints import error, http_error, routes, server_error
 from .events import Feed
@@ -32,6 +33,7 @@ from .history import History
 from .leasing import Leasing
 from .limits import Limits
 from .mcp import build_server
+from .private_api import PrivateApi
 from .service import Service
 from .sessions import Caller
 
@@ -57,7 +59,7 @@ class HttpApp:
         fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, Gauges())
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
         self._news = News(registry, parts.feed)
-        api = Api(service, fleet, History(self._news), parts.feed, limits)
+        self._api = api = Api(service, fleet, History(self._news), parts.feed, limits)
 
         def identify(context: Context) -> Caller:
             caller = caller_of(context)
@@ -82,6 +84,10 @@ class HttpApp:
         ending = list(self._leasing.close())
         if ending:
             await asyncio.wait(ending)
+
+    def private(self, control: ControlSocket) -> PrivateApi:
+        """What is served on the server's private socket."""
+        return PrivateApi(self._api, self._service.registry, control)
 
     async def stop(self) -> None:
         """Take no more requests, have the waiting ones answered, end the streams."""

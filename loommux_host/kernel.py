@@ -86,6 +86,7 @@ class Kernel:
         self._on_change = on_change
         self._starting: asyncio.Task[Life] | None = None
         self._restarting: asyncio.Task[Restarted] | None = None
+        self._renaming: asyncio.Task[Any] | None = None
         self._answer_now = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -126,7 +127,12 @@ class Kernel:
         """Call it `name` from now on, inside the process too."""
         self.name = name
         if self.life is not None and self.life.alive:
-            self._own(self.life.ask("rename", {"name": name}, deadline=RENAME_SECONDS))
+            self._renaming = self._own(self.life.ask("rename", {"name": name}, deadline=RENAME_SECONDS))
+
+    async def knows_its_name(self) -> None:
+        """Wait a moment until the process has taken the last name it was told."""
+        if self._renaming is not None:
+            await asyncio.wait({self._renaming}, timeout=ASIDE_SECONDS)
 
     # -- starting ----------------------------------------------------------------
 
@@ -191,18 +197,25 @@ class Kernel:
     # -- running and waiting -------------------------------------------------------
 
     async def run(
-        self, source: str, origin: Origin, patience: Patience, admit: Callable[[], None] = lambda: None
+        self,
+        source: str,
+        origin: Origin,
+        patience: Patience,
+        admit: Callable[[], None] = lambda: None,
+        *,
+        relay: bool = False,
     ) -> Ran | Busy | NotTaken:
         """Submit one cell and wait for its first result. Cancelling changes nothing in the kernel.
 
         `admit` is asked when the process is known in which the cell would run, and may raise.
+        With `relay` what the cell says is kept as it was written.
         """
         life = await self.ready()
         admit()
         if life.busy:
             return await self._busy(life)
         began = asyncio.get_running_loop().time()
-        sent = life.submit(source, origin, now())
+        sent = life.submit(source, origin, now(), relay=relay)
 
         def over() -> bool:
             return sent.decided and (sent.view is None or not sent.view.running)

@@ -47,6 +47,8 @@ __all__ = [
     "create_server_directory",
 ]
 
+#: Names the file with the kernel's secret, where the control socket asks for one.
+SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET"
 ENTER = Path(__file__).with_name("enter.py")
 READY_SECONDS = 60.0
 #: What each startup file may take besides: the kernel stops one after 60 seconds.
@@ -69,8 +71,10 @@ class LaunchSettings(Protocol):
 class Launcher:
     """Starts processes. One for a server.
 
-    `secrets` are texts that no kernel's environment may contain. `command` makes the
-    command from the path of the launch file; `provisioner` makes what starts one process.
+    `secrets` are texts that no kernel's environment may contain. `control_url` is where
+    kernels reach the server; `write_secret` puts a kernel's secret for it into a file, where
+    one is needed, and returns the file. `command` makes the command from the path of the
+    launch file; `provisioner` makes what starts one process.
     """
 
     def __init__(
@@ -78,13 +82,14 @@ class Launcher:
         config: LaunchSettings,
         *,
         control_url: str | None = None,
+        write_secret: Callable[[Path, str], Path | None] = lambda path, kernel: None,
         secrets: Iterable[str] = (),
         command: Callable[[Path], list[str]] | None = None,
         provisioner: Callable[[KernelFiles, int], Provisioner] | None = None,
     ) -> None:
         self._python = config.kernel_python
         self._budget = config.records_budget_bytes
-        self._control_url = control_url
+        self._control_url, self._write_secret = control_url, write_secret
         self._secrets = tuple(secrets)
         self._command = command or (lambda launch: [str(self._python), str(ENTER), str(launch)])
         self._provisioner = provisioner or default_provisioner
@@ -179,6 +184,8 @@ class Launcher:
             control_url=self._control_url,
             secrets=self._secrets,
         )
+        if (secret := self._write_secret(programs.parent / "secret", launch.kernel_id)) is not None:
+            environment[SECRET_VARIABLE] = str(secret)
         log = os.open(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             await provisioner.launch_kernel(

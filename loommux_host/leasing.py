@@ -236,6 +236,10 @@ class Leasing:
         nobody = ("", None)
         return [HeldBy(view, *self._known.get(view.caller.partition("@")[0], nobody)) for view in views]
 
+    def holders(self, kernel: Kernel) -> set[str]:
+        """The callers that hold the kernel."""
+        return {one.lease.caller.partition("@")[0] for one in self.held_by(kernel) if one.lease.held}
+
     def retention_remaining(self, kernel: Kernel) -> float | None:
         return self._leases.retention_remaining(kernel.id, self._now())
 

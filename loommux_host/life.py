@@ -20,6 +20,7 @@ from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, Req
 from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View
 from loommux_host.process import Exit, Process
 from loommux_host.reading import in_thread, read_latest
+from loommux_host.relay import Relay
 from loommux_host.results import Death
 from loommux_host.submission import Pulse, Sent
 from loommux_kernel.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
@@ -58,6 +59,8 @@ class Life:
         self.records = Path(process.launch.records)
         self.mirror = Mirror(now())
         self.pulse = Pulse()
+        #: What forwarded cells say, by serial, until it was fetched.
+        self.relays: dict[int, tuple[View, Relay]] = {}
         #: The submission whose start, or refusal, is not known yet.
         self.pending: Sent | None = None
         #: When output last arrived, on the loop's clock.
@@ -91,6 +94,8 @@ class Life:
     def leave(self) -> list[asyncio.Task[Any]]:
         """Give up every task, for a host that goes; returns them for the owner to await."""
         self._channel.close()
+        for _, relay in self.relays.values():
+            relay.close()
         for task in self._tasks:
             task.cancel()
         return list(self._tasks)
@@ -117,9 +122,11 @@ class Life:
 
     # -- what is asked of the process ---------------------------------------------
 
-    def submit(self, source: str, origin: Origin, submitted_at: float) -> Sent:
+    def submit(self, source: str, origin: Origin, submitted_at: float, *, relay: bool = False) -> Sent:
         """Send a cell; the caller has seen that nothing runs and nothing is pending."""
-        submission = Submission(uuid.uuid4().hex, self.mirror.last_serial, origin, submitted_at)
+        id = uuid.uuid4().hex
+        kept = str(self.records.with_name(f"relay-{id}")) if relay else None
+        submission = Submission(id, self.mirror.last_serial, origin, submitted_at, relay=kept)
         sent = self.pending = Sent(submission, source)
         self._own(self._deliver(sent))
         self._watch_quiet()
@@ -202,6 +209,9 @@ class Life:
     def _decide(self, sent: Sent, *, view: View | None = None, overtaken: bool = False, lost: bool = False) -> None:
         if not sent.decided:
             sent.view, sent.overtaken, sent.lost = view, overtaken, lost
+            if view is not None and sent.submission.relay is not None:
+                self.relays = {serial: kept for serial, kept in self.relays.items() if not kept[1].closed}
+                self.relays[view.serial] = (view, Relay(Path(sent.submission.relay)))
         if self.pending is sent:
             self.pending = None
         self.pulse.beat()

@@ -17,6 +17,7 @@ from loommux_host.life import Life
 from loommux_host.mirror import Change
 
 NAME_CHARACTERS = 256
+CALLING = "kernel "
 
 OnChange = Callable[[Kernel, Life, Change], None]
 
@@ -86,6 +87,17 @@ class Registry:
             return self.named(child, kernel.id) if kernel and child else kernel
         return (self.named(reference, home) if home else None) or self.named(reference)
 
+    def find_from(self, home: str, reference: str) -> Kernel | None:
+        """As code in a kernel of that home names it: a bare name is a child of the home, or the home itself."""
+        if reference in self._kernels or reference.startswith("/"):
+            return self.find(reference)
+        main = self._kernels.get(home)
+        return self.named(reference, home) or (main if main is not None and main.name == reference else None)
+
+    def calling(self, caller: str) -> Kernel | None:
+        """The kernel that calls under that caller id, see `caller_id`."""
+        return self._kernels.get(caller.removeprefix(CALLING)) if caller.startswith(CALLING) else None
+
     # -- opening and retiring ----------------------------------------------------
 
     def open(self, name: str, *, home: str | None = None, private: bool = False, id: str | None = None) -> Opened:
@@ -142,6 +154,11 @@ class Registry:
     def _changed(self, kernel: Kernel, life: Life, change: Change) -> None:
         for listener in self._listeners:
             listener(kernel, life, change)
+
+
+def caller_id(kernel: Kernel) -> str:
+    """What code in a kernel is known by as a caller."""
+    return CALLING + kernel.id
 
 
 def check_name(name: str) -> None:

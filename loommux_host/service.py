@@ -40,12 +40,13 @@ class Service:
 
     def __init__(self, registry: Registry, sessions: Sessions, bodies: Bodies, place: observing.Place) -> None:
         self.sessions = self._sessions = sessions
-        self._registry, self._bodies = registry, bodies
+        self.registry, self._bodies = registry, bodies
         self._observing = observing.Observer(registry, sessions, place)
         self._calls: set[object] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._stopping = False
+        #: No new calls but those that cells in flight make; then none at all.
+        self._stopping = self._stopped = False
 
     # -- running and waiting -----------------------------------------------------
 
@@ -57,8 +58,12 @@ class Service:
         kernel: str | None = None,
         progress: Progress | None = None,
         patience: Patience | None = None,
+        relay: bool = False,
     ) -> Answer:
-        """Submit one cell and wait for its first result; timers in its header come before `patience`."""
+        """Submit one cell and wait for its first result; timers in its header come before `patience`.
+
+        With `relay` what it says is kept for `relaying`, as it was written.
+        """
         try:
             header = parse(source)
         except InvalidHeader as error:
@@ -69,7 +74,7 @@ class Service:
         async def run(binding: Binding) -> Answer:
             self._refuse_after_death(caller, binding.kernel)
             _refuse_forwarding(header, binding.kernel)
-            return await self._run(caller, binding, source, header, progress, patience or Patience())
+            return await self._run(caller, binding, source, header, progress, patience or Patience(), relay)
 
         return await self._use(caller, kernel, run, header, runs=True)
 
@@ -94,7 +99,7 @@ class Service:
                     words.invalid_argument("watch", watch, "this version has no watches; wait for an execution")
                 )
             chosen = await choose(binding.kernel, execution, process)
-            return await self._wait(binding, chosen, patience, progress)
+            return await self._wait(caller, binding, chosen, patience, progress)
 
         return await self._use(caller, kernel, run)
 
@@ -106,6 +111,7 @@ class Service:
         header: Header | None,
         progress: Progress | None,
         patience: Patience,
+        relay: bool,
     ) -> Answer:
         kernel = binding.kernel
         if header is not None:
@@ -118,7 +124,7 @@ class Service:
 
         async with reporting(progress, describe):
             outcome = await kernel.run(
-                source, caller.origin(), patience, lambda: self._refuse_after_death(caller, kernel)
+                source, caller.origin(), patience, lambda: self._refuse_after_death(caller, kernel), relay=relay
             )
         match outcome:
             case Busy():
@@ -126,18 +132,19 @@ class Service:
             case NotTaken():
                 raise Refused(_not_taken(kernel, outcome))
             case Ran():
-                return await self._ran(outcome, header)
+                return await self._ran(caller, outcome, header)
 
-    async def _ran(self, ran: Ran, header: Header | None) -> CellAnswer:
+    async def _ran(self, caller: Caller, ran: Ran, header: Header | None) -> CellAnswer:
         chosen = Chosen(ran.life, of_view(ran.life, ran.view), ran.view)
         answer = self._cell_answer(chosen, ran.ended_by)
         answer.full_output = header is not None and header.full_output
         reply = ran.sent.reply
-        await self._bodies.fill(answer, chosen, body=reply.body if reply else None, displays=ran.view.displays)
+        body = reply.body if reply else None
+        await self._bodies.fill(answer, chosen, body=body, displays=ran.view.displays, fields=caller.reads_fields)
         return answer
 
     async def _wait(
-        self, binding: Binding, chosen: Chosen, patience: Patience, progress: Progress | None
+        self, caller: Caller, binding: Binding, chosen: Chosen, patience: Patience, progress: Progress | None
     ) -> CellAnswer:
         kernel, view, ended_by = binding.kernel, chosen.view, None
         if view is not None and view.running:
@@ -151,7 +158,7 @@ class Service:
             chosen = Chosen(chosen.life, of_view(chosen.life, target), target, chosen.older)
         answer = self._cell_answer(chosen, ended_by)
         answer.full_output = _wants_full_output(chosen.facts.source)
-        await self._bodies.fill(answer, chosen)
+        await self._bodies.fill(answer, chosen, fields=caller.reads_fields)
         return answer
 
     def _cell_answer(self, chosen: Chosen, ended_by: str | None) -> CellAnswer:
@@ -251,7 +258,7 @@ class Service:
         self, caller: Caller, wanted: str | None, work: Work, header: Header | None = None, *, runs: bool = False
     ) -> Answer:
         """Bind the call to its kernel, do the work, add what the caller still has to be told."""
-        if self._stopping:
+        if self._stopped or (self._stopping and caller.kernel is None):
             return _answered(words.refuse("server_stopping"))
         call = object()
         self._calls.add(call)
@@ -304,13 +311,14 @@ class Service:
         """Take no more calls; those in flight get two seconds, then are answered as running."""
         self._stopping = True
         if not await self._all_answered(DRAIN_SECONDS):
-            self._registry.answer_now()
+            self.registry.answer_now()
             await self._all_answered(ANSWER_SECONDS)
+        self._stopped = True
 
     async def close(self) -> None:
         """Drain, then end every kernel with all that it started."""
         await self.drain()
-        await self._registry.close()
+        await self.registry.close()
 
     async def _all_answered(self, seconds: float) -> bool:
         try:
@@ -375,8 +383,7 @@ def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:
 def _refuse_forwarding(header: Header | None, kernel: Kernel) -> None:
     other = header.kernel if header else None
     if other is not None and other not in (kernel.name, kernel.id):
-        reason = f"--kernel {other}: this version has no child kernels"
-        raise Refused(words.refuse("invalid_cell_header", reason=reason))
+        raise Refused(words.refuse("invalid_cell_header", reason=f"--kernel {other}: cells are not forwarded yet"))
 
 
 def _last_line(running: View | None, binding: Binding) -> str:

@@ -14,11 +14,10 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import sse_starlette.sse
-import uvicorn
 
 from loommux_host.auth import Access, access, is_loopback
 from loommux_host.binding import Binder
@@ -28,16 +27,14 @@ from loommux_host.host import Host, ending_signals
 from loommux_host.http import HttpApp, Parts
 from loommux_host.lease_policy import Policies, Policy
 from loommux_host.leasing import Leasing
+from loommux_host.private import App
 from loommux_host.registry import Registry
+from loommux_host.webserver import WebServer
 
 BACKLOG = 256
 #: A silent peer is found out after at most this long: idle, then probes; and with unacknowledged data at once.
 KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_PROBES = 20, 10, 3
 USER_TIMEOUT_MILLISECONDS = 50_000
-#: How long an idle connection is kept for a client's next request.
-IDLE_CONNECTION_SECONDS = 65
-#: How long responses that go on in spite of everything may hold up the end.
-LINGER_SECONDS = 1
 
 
 class CannotListen(Exception):
@@ -60,7 +57,7 @@ async def serve_http(config: Config, say: Callable[[str], None]) -> None:
 async def _serve(
     config: Config, listener: socket.socket, rules: Access, stop: asyncio.Event, started: Callable[[], None]
 ) -> None:
-    host = Host(config, secrets=[rules.token] if rules.token else [], control_url=control_url(listener))
+    host = Host(config, secrets=[rules.token] if rules.token else [])
     try:
         feed = Feed()
         leasing = Leasing(Policies(Policy.of(config)), feed.publish)
@@ -72,7 +69,13 @@ async def _serve(
 
         service = await host.open(binder, leasing)
         app = HttpApp(config, service, Parts(feed, leasing, binders[0]), rules)
+
+        async def private() -> App:
+            return app.private(host.control)
+
+        host.serve_private(private)
         _listen(listener)
+        host.publish(endpoint(config, listener))
         started()
         await run(app, listener, stop)
     finally:
@@ -88,31 +91,9 @@ async def run(app: HttpApp, listener: socket.socket, stop: asyncio.Event) -> Non
             await app.stop()
             await running.aclose()
 
-        await _Server(app, stop, end).serve(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signals and its tick: it waits for `stop`, has `end` done, and goes."""
-
-    def __init__(self, app: HttpApp, stop: asyncio.Event, end: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app.asgi, lifespan="off", http="h11", ws="none", log_config=None, access_log=False,
-                server_header=False, date_header=False, proxy_headers=False,
-                timeout_keep_alive=IDLE_CONNECTION_SECONDS, timeout_graceful_shutdown=LINGER_SECONDS,
-            )
-        )  # fmt: skip
-        self._stop, self._end = stop, end
         # Its watcher would look twice a second for uvicorn's end and cut streams that are to end in order.
         sse_starlette.sse._get_shutdown_state().watcher_started = True
-
-    async def main_loop(self) -> None:
-        await self._stop.wait()
-        await self._end()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+        await WebServer(app.asgi, stop, end).serve(sockets=[listener])
 
 
 # -- the socket ---------------------------------------------------------------------------
@@ -146,12 +127,9 @@ def base_url(listener: socket.socket) -> str | None:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def control_url(listener: socket.socket) -> str | None:
-    """Where the kernels reach the server: over loopback when it is bound to every address."""
-    url = base_url(listener)
-    if url is None:
-        return None
-    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+def endpoint(config: Config, listener: socket.socket) -> str:
+    """Where MCP is served, as people are told."""
+    return f"{base_url(listener)}{config.path}" if config.uds is None else f"unix:{config.uds}, MCP at {config.path}"
 
 
 def _listen(listener: socket.socket) -> None:
@@ -257,10 +235,7 @@ def _tell(
     config: Config, listener: socket.socket, rules: Access, given: str | None, say: Callable[[str], None]
 ) -> None:
     """The lines of a start that worked. A token that was given is never shown."""
-    if config.uds is not None:
-        say(f"listening on unix:{config.uds}, MCP at {config.path}")
-    else:
-        say(f"listening on {base_url(listener)}{config.path}")
+    say(f"listening on {endpoint(config, listener)}")
     if rules.token is not None and given is None:
         say(f"token made for this start (Authorization: Bearer …): {rules.token}")
     if rules.token is None and config.uds is None and not is_loopback(config.host):

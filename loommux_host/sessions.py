@@ -18,8 +18,9 @@ from loommux_host.envelope import Envelope, Key, Late, Shown, Told, envelope
 from loommux_host.kernel import Kernel
 from loommux_host.life import Life
 from loommux_host.mirror import Change, Ended, Started
+from loommux_host.phrases import one_line
 from loommux_host.refused import Refused
-from loommux_host.registry import Registry
+from loommux_host.registry import Registry, caller_id
 from loommux_host.words import kernel_not_found, refuse
 from loommux_kernel.header import Header
 from loommux_kernel.protocol import Origin, OriginKind
@@ -37,6 +38,7 @@ class Caller:
     `modern`: the era without sessions. `resource` is the kernel that the caller's
     configuration names (``X-Loommux-Resource``). `short` goes into the name of a private
     kernel. `policy` is the generation of the lease policy that the caller has pinned.
+    `kernel` and `home` are those of a caller that is a kernel (contract 8).
     """
 
     id: str
@@ -46,11 +48,24 @@ class Caller:
     resource: str | None = None
     short: str = ""
     policy: int | None = None
+    kernel: str | None = None
+    home: str | None = None
+
+    @classmethod
+    def of_kernel(cls, kernel: Kernel, registry: Registry) -> Caller:
+        """Code that runs in a kernel."""
+        home = registry.home_of(kernel)
+        return cls(caller_id(kernel), registry.path(kernel), OriginKind.KERNEL, kernel=kernel.id, home=home)
 
     @property
     def person(self) -> bool:
         """People at the console or the command line; they are never refused for ownership."""
         return self.kind is OriginKind.CONSOLE
+
+    @property
+    def reads_fields(self) -> bool:
+        """Programs get every field of a result; what an agent reads is text, unless the server was told otherwise."""
+        return self.person or self.kernel is not None
 
     def origin(self) -> Origin:
         return Origin(self.kind, self.label, self.id)
@@ -108,8 +123,18 @@ class OneKernel:
 
     def __init__(self, registry: Registry, kernel: Kernel) -> None:
         self._registry, self._kernel = registry, kernel
+        #: Told once, when the kernel is another than before.
+        self._line: str | None = None
+
+    def holds(self, kernel: Kernel) -> bool:
+        """The client holds its kernel for as long as it is connected."""
+        return kernel is self._kernel
+
+    def forget_kernel(self, kernel: Kernel) -> None:
+        """It was retired; if it is the client's, the next call opens another."""
 
     async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
+        self._open_again()
         attach = header.attach if header else None
         if attach is not None and self._registry.find(attach) is not self._kernel:
             if header is not None and header.create:
@@ -117,11 +142,20 @@ class OneKernel:
                 raise Refused(refuse("invalid_cell_header", reason=reason))
             raise Refused(kernel_not_found(attach, [k.name for k in self._registry.mains()]))
         if wanted is None:
-            return Binding(self._kernel)
+            return Binding(self._kernel, self._line, delivered=self._told)
         found = self._registry.find(wanted, self._kernel.id)
         if found is None:
             raise Refused(kernel_not_found(wanted, [k.name for k in self._registry.mains()]))
         return Binding(found)
+
+    def _open_again(self) -> None:
+        """Another kernel when the client's was recycled."""
+        if self._registry.by_id(self._kernel.id) is None:
+            self._kernel = self._registry.open_new(self._kernel.name, private=True)
+            self._line = f"{one_line(self._kernel.name)} (opened; the one before was recycled)"
+
+    def _told(self) -> None:
+        self._line = None
 
 
 @dataclass
@@ -163,8 +197,8 @@ class Sessions:
 
     @contextlib.contextmanager
     def calling(self, caller: Caller, kernel: Kernel) -> Iterator[None]:
-        """The caller is there as long as the block runs, and for a minute after. People hold and renew nothing."""
-        if caller.person:
+        """The caller is there as long as the block runs, and for a minute after. People and kernels renew nothing."""
+        if caller.person or caller.kernel is not None:
             yield
             return
         presence = self.presence(caller.id)
@@ -202,6 +236,10 @@ class Sessions:
         there = self._present.get(caller)
         return there is not None and (there.connected or self._clock() - there.last_call < PRESENCE)
 
+    def workers(self, kernel: Kernel) -> set[str]:
+        """The callers that have worked in the kernel and are there."""
+        return {who for who, where in self._told if where == kernel.id and self.present(who)}
+
     def others_in(self, kernel: Kernel, caller: str) -> list[str]:
         """Labels of the other callers that work in the kernel and are there."""
         ids = [who for who, where in self._told if where == kernel.id and who != caller and self.present(who)]
@@ -214,7 +252,8 @@ class Sessions:
             del self._told[key]
 
     def forget_kernel(self, kernel: Kernel) -> None:
-        """The kernel was retired."""
+        """The kernel was retired; it calls no more, either."""
+        self.forget(caller_id(kernel))
         keys = [k for k in self._told if k[1] == kernel.id]
         for key in keys:
             del self._told[key]

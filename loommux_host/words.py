@@ -132,6 +132,10 @@ REFUSALS: dict[str, Word] = {
         "the kernel runs a cell, and it was not said that this may be ended",
         "{what}. Nothing was recycled; pass force=true to end it.",
     ),
+    "other_home": Word(
+        "the kernel belongs to another home than the kernel that calls",
+        "{kernel} belongs to another home; it can be read, but not be {what}. Nothing was done.",
+    ),
     "kernel_required": Word(
         "a caller without a session has named no kernel, or has one already", "pass {which}. Nothing was done."
     ),

@@ -72,7 +72,7 @@ async def ask(http: httpx2.AsyncClient, endpoint: Endpoint, **given: Any) -> htt
     body = {"json": {"source": "1", "name": "x"}} if endpoint.body is not None else {}
     if endpoint.body is not None:
         body = {"json": {p.name: body["json"].get(p.name, "x") for p in endpoint.body if p.required}}
-    query = {p.name: "x" for p in endpoint.query if p.required}
+    query = {p.name: 1 if p.kind.schema["type"] == "integer" else "x" for p in endpoint.query if p.required}
     return await http.request(endpoint.method, path, params=query, **{**body, **given})
 
 

@@ -1,0 +1,52 @@
+"""What a server serves on its private socket: the API, with callers told apart (contract 8, 10).
+
+Owns the assembly of that app, for a server over stdio with all that an HTTP server has
+anyway. `private` serves it; `api` is what is in it.
+"""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from .activity import News
+from .api import Api
+from .apitable import endpoints
+from .config import Config
+from .control_socket import ControlSocket
+from .endpoints import http_error, routes, server_error
+from .events import Feed
+from .fleet import Fleet, Holder
+from .gauges import Gauges
+from .history import History
+from .identity import Identified
+from .lease_policy import Policies, Policy
+from .leasing import Leasing
+from .limits import Limits
+from .registry import Registry
+from .service import Service
+
+
+class PrivateApi:
+    """The app of one private socket."""
+
+    def __init__(self, api: Api, registry: Registry, control: ControlSocket) -> None:
+        self._api = api
+        handlers = {HTTPException: http_error, Exception: server_error}
+        starlette = Starlette(routes=routes(endpoints(api)), exception_handlers=handlers)
+        self.asgi: ASGIApp = Identified(starlette, registry, control)
+
+    def close(self) -> None:
+        """Let everybody go who waits for something to happen."""
+        self._api.feed.close()
+        self._api.history.news.close()
+
+
+def stdio_api(config: Config, service: Service, holder: Holder, control: ControlSocket) -> PrivateApi:
+    """That of a server over stdio, where no lease is kept: its client's connection is what holds its kernel."""
+    registry, feed = service.registry, Feed()
+    leasing = Leasing(Policies(Policy.of(config)), feed.publish)
+    fleet = Fleet(registry, service.sessions, leasing, holder, Gauges())
+    limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
+    return PrivateApi(Api(service, fleet, History(News(registry, feed)), feed, limits), registry, control)

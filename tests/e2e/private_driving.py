@@ -1,0 +1,33 @@
+"""Calling real servers over their private sockets, as kernels and the user's programs do."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import httpx2
+from driving import PATIENCE, Place
+
+from loommux_host.discovery import Server, living_servers
+
+SCHEME = "http+unix://"
+
+
+def only_server(place: Place) -> Server:
+    [server] = living_servers(place.temporary)
+    return server
+
+
+def control(server: Server, **headers: str) -> httpx2.AsyncClient:
+    """A client of the private socket."""
+    assert server.control_url.startswith(SCHEME)
+    transport = httpx2.AsyncHTTPTransport(uds=unquote(server.control_url.removeprefix(SCHEME)))
+    return httpx2.AsyncClient(
+        base_url="http://loommux/api", transport=transport, headers=headers, timeout=PATIENCE, trust_env=False
+    )
+
+
+async def kernels(http: httpx2.AsyncClient) -> dict[str, dict[str, Any]]:
+    """All kernels by path."""
+    listed = (await http.get("/resources")).json()["resources"]
+    return {one["path"]: one for one in listed}
