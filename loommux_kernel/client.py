@@ -152,7 +152,7 @@ class Kernels(list[dict[str, Any]]):
         return "\n".join("  ".join(line).rstrip() for line in padded)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(repr(self))
+        printer.text(f"\n{self!r}")  # behind Out[N]: the columns would not stand in line
 
 
 def _row(snapshot: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from loommux_kernel.protocol import State, Stream
 from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordstore import CODES
 from loommux_kernel.recordwriter import RecordWriter
+from loommux_kernel.relay import RelayedWriter
 from loommux_kernel.starting import Noted, noted
 
 #: Bytes of a descriptor file that are taken in at once.
@@ -29,11 +30,12 @@ PIECE = 1 << 20
 ROOM = 4 << 20
 
 
-def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
+def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30, relay: str | None = None) -> None:
     """Take in the rest of the descriptor files and mark running executions as killed at `ended_at`.
 
     Running is also what was noted as starting and did not reach the store any more. Of what is
-    more than `ROOM` the middle is left out, and a line in its place says so.
+    more than `ROOM` the middle is left out, and a line in its place says so. `relay` is the file
+    to which the process relayed what it ran last, which then gets the rest too.
 
     Does nothing when there is no store, and nothing more when it is called again.
     """
@@ -46,12 +48,14 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30) -> None:
             unheard = last.execution if last is not None and reader.by_serial(last.execution.serial) is None else None
         finally:
             reader.close()
-        writer = RecordWriter.open(path, budget_bytes, lambda text: None)
+        writer = RelayedWriter(path, budget_bytes, lambda text: None)
         if unheard is not None:
             writer.begin(
                 unheard.serial, unheard.number, unheard.origin, unheard.source, unheard.submitted_at, unheard.started_at
             )
             running.append(unheard.serial)
+        if relay is not None and running:
+            writer.relay(running[-1], relay)
         room = ROOM
         for unread in _divided(descriptors, last):
             room -= _take_in(writer, unread, room)

@@ -93,7 +93,7 @@ class Forwarding:
         if self._failure is not None:
             error = self._failure
             if isinstance(error, DaemonError):
-                raise ForwardedCellError(f"{self._name}: {_line(str(error))}") from None
+                raise ForwardedCellError(_line(f"{self._name}: {error}")) from None
             raise error
         state, message = self._end["state"], self._end.get("message")
         if state == "error":
@@ -102,7 +102,8 @@ class Forwarding:
             self._kernel.interrupts.aim.hit()  # this cell ends as that one did, whoever interrupted it
             raise ForwardedInterrupt(self._name)
         if state != "completed":
-            raise ForwardedCellError(_line(f"{self._name}: {state}" + (f": {message}" if message else "")))
+            how = (message or "").removeprefix("Killed: ").partition("\n")[0]
+            raise ForwardedCellError(_line(f"{self._name}: {state}: {how}".rstrip(": ")))
 
     # -- on threads of their own -------------------------------------------------------
 
@@ -152,6 +153,8 @@ class Forwarding:
 
 
 def _line(text: str) -> str:
-    """One line, not too long."""
-    text = " ".join(text.split())
-    return text if len(text) <= _MESSAGE_CHARACTERS else text[: _MESSAGE_CHARACTERS - 1] + "…"
+    """Its first line, not too long."""
+    first, *more = text.strip().splitlines() or [""]
+    if more or len(first) > _MESSAGE_CHARACTERS:
+        return first[: _MESSAGE_CHARACTERS - 1] + "…"
+    return first

@@ -4,7 +4,7 @@ Owns the file and its lines. A `RelayedWriter` is the record writer, which also 
 relay of an execution that has one: every line is a JSON array, the name of what happened and
 its arguments, in the order of the record, before anybody is told of it. The server hands the
 lines out unread, `replaying` does in another kernel's record what they say. Whoever removes the
-file ends the relay. Used by `app`; lives on the IOPub thread.
+file ends the relay. Lives on the IOPub thread; `finisher` goes on where a process died.
 
     ["text", stream, text]                                one stream said this, as it was written
     ["said", text, {stream: text}]                        several did, all of it and each one's own
@@ -23,11 +23,12 @@ import os
 from typing import Any
 
 from loommux_kernel.protocol import State, Stream
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.recordwriter import RecordWriter
 
 #: A relay that nobody takes in may take so much of the disk; what is said then is not relayed.
 MOST_BYTES = 1 << 30
 _BLOCK = 512
+_PIECE = 1 << 16
 
 
 class Relay:
@@ -35,9 +36,9 @@ class Relay:
 
     def __init__(self, path: str) -> None:
         self._lost = False
-        self._fd: int | None = os.open(
-            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600
-        )
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        self._fd: int | None = os.open(path, flags, 0o600)
+        _cut_half_a_line(self._fd)
 
     def write(self, *line: Any) -> None:
         """Add a line; a disk that is full, or a file that was removed, ends the relay and nothing else."""
@@ -157,6 +158,21 @@ def without_images(bundle: dict[str, Any], ordinal: int | None) -> tuple[dict[st
         return bundle, None
     rest = {kind: value for kind, value in bundle.items() if kind not in kinds}
     return rest, f"{', '.join(kinds)}{f' of display {ordinal}' if ordinal else ''}"
+
+
+def _cut_half_a_line(fd: int) -> None:
+    """What a process that was killed had not written to its end."""
+    end = size = os.lseek(fd, 0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - _PIECE)
+        os.lseek(fd, start, os.SEEK_SET)
+        newline = os.read(fd, end - start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(fd, end)
 
 
 def _write(fd: int, line: tuple[Any, ...]) -> None:

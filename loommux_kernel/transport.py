@@ -22,7 +22,7 @@ UNIX = "http+unix://"
 URL_VARIABLE = "LOOMMUX_CONTROL_URL"
 ID_VARIABLE = "LOOMMUX_KERNEL_ID"
 #: Path of a private file whose content the server wants to see, where sockets have no rights of their own.
-SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET_FILE"
+SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET"
 #: Seconds that a server may take to answer, beside the time it was asked to wait.
 TIMEOUT = 10.0
 
@@ -55,9 +55,9 @@ class Address:
         own = os.environ.get(URL_VARIABLE)
         url = url or own or DEFAULT_URL
         headers = {"accept": "application/json"}
-        secret = os.environ.get(SECRET_VARIABLE) if url == own else None
+        secret = os.environ.get(SECRET_VARIABLE) if url == own and token is None else None
         if secret:
-            headers["x-loommux-secret"] = _content(secret)
+            token = _content(secret)
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         kernel = os.environ.get(ID_VARIABLE)
