@@ -73,7 +73,6 @@ class Service:
 
         async def run(binding: Binding) -> Answer:
             self._refuse_after_death(caller, binding.kernel)
-            _refuse_forwarding(header, binding.kernel)
             return await self._run(caller, binding, source, header, progress, patience or Patience(), relay)
 
         return await self._use(caller, kernel, run, header, runs=True)
@@ -378,12 +377,6 @@ def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:
         return words.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
     undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
     return words.kernel_unresponsive(kernel.name, outcome.seconds, undone)
-
-
-def _refuse_forwarding(header: Header | None, kernel: Kernel) -> None:
-    other = header.kernel if header else None
-    if other is not None and other not in (kernel.name, kernel.id):
-        raise Refused(words.refuse("invalid_cell_header", reason=f"--kernel {other}: cells are not forwarded yet"))
 
 
 def _last_line(running: View | None, binding: Binding) -> str:

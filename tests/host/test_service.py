@@ -164,10 +164,13 @@ async def test_full_output_is_given_also_by_a_later_wait(at: Server) -> None:
         assert cell.body.endswith("line 5000\n")
 
 
-async def test_other_kernels_in_a_header_are_refused_and_this_one_is_not(at: Server) -> None:
-    at.launching.codes["%%loommux --kernel report-cleanup\nsay"] = say
-    assert refused(await at.service.run_cell(ME, "%%loommux --kernel other\nsay"))[0] == "invalid_cell_header"
-    of(CellAnswer, await at.service.run_cell(ME, "%%loommux --kernel report-cleanup\nsay"))
+async def test_a_cell_for_another_kernel_goes_to_this_one_which_forwards_it(at: Server) -> None:
+    for name in ("report-cleanup", "other"):
+        at.launching.codes[f"%%loommux --kernel {name}\nsay"] = say
+        of(CellAnswer, await at.service.run_cell(ME, f"%%loommux --kernel {name}\nsay"))
+
+
+async def test_over_stdio_there_is_only_one_kernel_to_attach_to(at: Server) -> None:
     status, message = refused(await at.service.run_cell(ME, "%%loommux --attach other\nsay"))
     assert status == "kernel_not_found"
     assert "report-cleanup" in message

@@ -50,7 +50,6 @@ def test_naming_this_kernel_is_naming_none(server: Client) -> None:
         ("%loommux --wait 3", "it cannot stand anywhere else"),
         ("%%time\n%%loommux --wait 3\n1", "it cannot stand anywhere else"),
         ("get_ipython().run_cell('%%loommux\\n1').raise_error()", "it cannot stand anywhere else"),
-        ("%%loommux --kernel elsewhere\n1", "--kernel names only this one"),
     ],
 )
 def test_a_header_elsewhere_or_in_error_is_a_usage_error(server: Client, source: str, says: str) -> None:
