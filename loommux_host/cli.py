@@ -1,4 +1,4 @@
-"""The console command ``loommux``: an MCP server, over stdio unless told otherwise.
+"""The console command ``loommux``: an MCP server, over stdio unless told otherwise; `commands` has the rest.
 
 Owns what happens before there is an event loop and after it: the standard streams, the
 line and the exit code of a start that cannot work, the stacks on ``SIGUSR1``, logging.
@@ -8,9 +8,12 @@ Imports little at first, because a client waits.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from loommux_host import commands
 
 if TYPE_CHECKING:
     from loommux_host.config import Config
@@ -21,11 +24,21 @@ LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "_ARGCOMPLETE" in os.environ:
+        commands.complete()
+    if arguments and not arguments[0].startswith("-"):
+        return commands.dispatch(arguments)
+    return run_server(arguments)
+
+
+def run_server(arguments: Sequence[str]) -> int:
+    """Be the MCP server that the flags describe, until its client is gone; returns the exit code."""
     # Hundreds of modules are about to be made and none let go: to collect meanwhile costs a third of the start.
     gc.disable()
     from loommux_host.config import ConfigError, load, parse
 
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    options = parse(arguments)
     wire = None
     if not options.server:
         from loommux_host.wire import claim

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from loommux_host import commands
 from loommux_host.version import VERSION
 
 from .settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
@@ -61,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
         prog="loommux",
         description="Persistent, inspectable IPython for AI agents, as an MCP server over stdio."
         " Not a sandbox: cells run with the full rights of this account.",
+        epilog=commands.described(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"loommux {VERSION}")
@@ -83,7 +87,20 @@ def parser() -> argparse.ArgumentParser:
         help="handshake: refuse MCP revisions newer than 2025-11-25",
     )  # fmt: skip
     made.add_argument("--spawn", action="store_true", help="start every kernel in a new interpreter, never by fork")
+    made.add_argument(
+        "--print-completion", choices=commands.SHELLS, metavar="SHELL", action=_PrintCompletion,
+        help=f"print what {', '.join(commands.SHELLS)} evaluates to complete loommux's command lines",
+    )  # fmt: skip
     return made
+
+
+class _PrintCompletion(argparse.Action):
+    """Like ``--version``: print and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object, **named: object) -> None:
+        _, shell, *_ = rest
+        sys.stdout.write(commands.completion_code(str(shell)))
+        parser.exit()
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

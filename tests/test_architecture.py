@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {f"loommux_kernel.{p.stem}": p for p in (ROOT / "loommux_kernel").glob("*.py")}
 HOST = {f"loommux_host.{p.stem}": p for p in (ROOT / "loommux_host").glob("*.py")}
-MODULES = KERNEL | HOST
+COMMANDS = {f"loommux_host.commands.{p.stem}": p for p in (ROOT / "loommux_host" / "commands").glob("*.py")}
+MODULES = KERNEL | HOST | COMMANDS
 
 #: What the host may take from the kernel's package.
 SHARED = {"protocol", "header", "records", "lines", "bundles", "terminal"}
@@ -104,9 +105,9 @@ def test_a_kernel_never_imports_what_belongs_to_the_host(module: str) -> None:
     assert not top(imported(KERNEL[module])) & FOREIGN_TO_KERNEL
 
 
-@pytest.mark.parametrize("module", sorted(HOST))
+@pytest.mark.parametrize("module", sorted(HOST | COMMANDS))
 def test_the_host_never_imports_ipykernel_nor_the_kernels_own_modules(module: str) -> None:
-    names = imported(HOST[module])
+    names = imported(MODULES[module])
     assert not top(names) & FOREIGN_TO_HOST
     taken = {n.split(".")[1] for n in names if n.startswith("loommux_kernel.")}
     assert taken <= SHARED, f"{module} takes {taken - SHARED} from the kernel's package"
@@ -127,6 +128,11 @@ def test_arrows_between_host_modules_point_down() -> None:
         if module in rank and target in rank and rank[target] < rank[module]
     ]
     assert not wrong, wrong
+
+
+def test_nothing_of_a_server_knows_a_command_but_their_table() -> None:
+    for module, path in HOST.items():
+        assert not imported(path) & (set(COMMANDS) - {"loommux_host.commands.__init__"}), module
 
 
 def test_modules_stay_readable() -> None:

@@ -1,0 +1,118 @@
+"""The subcommands of ``loommux``: what people do beside the server.
+
+Owns the table of them and the way from a command line to the module that runs one. Each
+module here has ``arguments(parser)`` and ``run(options) -> int``; `outcome` holds what they
+have in common. `cli` comes here only when the first word is a command, so a server's start
+never pays for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+EXIT_USAGE = 2
+SHELLS = ("bash", "zsh", "fish")
+
+
+class Module(Protocol):
+    """What a module of this package offers."""
+
+    def arguments(self, parser: ArgumentParser) -> None: ...
+    def run(self, options: Namespace) -> int: ...
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: the module that holds it, what it does on one line, how it is used."""
+
+    module: str
+    summary: str
+    examples: tuple[str, ...] = ()
+
+    def load(self) -> Module:
+        return cast(Module, importlib.import_module(f"{__name__}.{self.module}"))
+
+
+COMMANDS: Mapping[str, Command] = {
+    "install": Command(
+        "install", "write the configuration of an MCP host",
+        (
+            "loommux install --client claude-code",
+            "loommux install --client vscode --scope project --dry-run",
+            "loommux install --client codex --http http://127.0.0.1:8801/mcp --resource report",
+        ),
+    ),
+    "connect": Command(
+        "connect", "MCP over stdio, forwarded to a server over HTTP",
+        (
+            "loommux connect http://127.0.0.1:8801/mcp --resource report",
+            "loommux connect https://lab.example.org/mcp --token-file ~/.config/loommux/token",
+        ),
+    ),
+}  # fmt: skip
+
+
+def described() -> str:
+    """The commands for the help of ``loommux``."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(["commands (loommux COMMAND --help):", *lines])
+
+
+def fill(name: str, parser: ArgumentParser) -> Module:
+    """Give `parser` the arguments of a command; returns the module that runs it."""
+    command = COMMANDS[name]
+    module = command.load()
+    parser.description = (module.__doc__ or "").partition("\n")[0]
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = "\n  ".join(["examples:", *command.examples])
+    module.arguments(parser)
+    parser.set_defaults(command=name)
+    return module
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run the command that `arguments` begins with; returns the exit code."""
+    from loommux_host.commands.outcome import guarded
+
+    name, *rest = arguments
+    if name not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see loommux --help"
+        sys.stderr.write(f"loommux: there is no command {name!r}; {hint}\n")
+        return EXIT_USAGE
+    parser = ArgumentParser(prog=f"loommux {name}", allow_abbrev=False)
+    module = fill(name, parser)
+    return guarded(module.run, parser.parse_args(rest))
+
+
+def everything() -> ArgumentParser:
+    """One parser for the server's flags and all commands, as completion and the reference want it."""
+    from loommux_host.config import parser as server_parser
+
+    whole = server_parser()
+    commands = whole.add_subparsers(metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        fill(name, commands.add_parser(name, help=command.summary, allow_abbrev=False))
+    return whole
+
+
+def complete() -> None:
+    """Answer a shell that asks what may follow; ends the process."""
+    import argcomplete
+
+    argcomplete.autocomplete(everything(), always_complete_options="long")
+
+
+def completion_code(shell: str) -> str:
+    """What a shell has to evaluate for completion to work."""
+    from argcomplete.shell_integration import shellcode
+
+    return shellcode(["loommux"], shell=shell)

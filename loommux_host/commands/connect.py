@@ -1,0 +1,84 @@
+"""Be an MCP server over stdio that forwards everything to a server over HTTP.
+
+For a host that only starts programs: its kernel then lives in a server that outlives it, and
+with --resource the next start works in the same kernel. It reconnects by itself; a call that
+cannot be delivered within 30 seconds is answered as unreachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from loommux_host.wire import Reader, claim, writer
+
+from .bridge import Bridge
+from .outcome import DONE, Refused, say
+from .remote import Endpoint, Remote
+
+DEFAULT_MCP_PATH = "/mcp"
+#: How long, in seconds, calls in flight may take to end once the host is gone.
+LEAVE_SECONDS = 2.0
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="like http://127.0.0.1:8801/mcp, or unix:PATH for a server's --uds")
+    parser.add_argument("--token-file", metavar="FILE", help="holds the server's token; read again when it changes")
+    parser.add_argument("--resource", metavar="NAME", help="the kernel to work in, opened if missing; it stays")
+
+
+def run(options: Namespace) -> int:
+    remote = endpoint(options)
+    if sys.stdin is not None and sys.stdin.isatty():
+        say("speaks MCP on its standard input and output; an MCP host starts it, see loommux connect --help")
+    try:
+        wire = claim()
+    except OSError:
+        raise Refused("no_standard_streams", "there is no standard input or output to speak MCP over") from None
+    # The wire is watched by a selector, which is not Windows' own choice.
+    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_forward(remote, wire))
+    return DONE
+
+
+def endpoint(options: Namespace) -> Endpoint:
+    """Where to, from the command line. Raises `Refused`."""
+    token_file = Path(options.token_file).expanduser() if options.token_file else None
+    if token_file is not None and not token_file.is_file():
+        raise Refused("invalid_argument", f"--token-file {options.token_file} is not there")
+    if options.url.startswith("unix:"):
+        path = options.url.removeprefix("unix:")
+        return Endpoint(f"http://localhost{DEFAULT_MCP_PATH}", options.resource, token_file, uds=path)
+    parts = urlsplit(options.url)
+    if parts.scheme == "http+unix":
+        where = parts.path if parts.path not in ("", "/") else DEFAULT_MCP_PATH
+        return Endpoint(f"http://localhost{where}", options.resource, token_file, uds=unquote(parts.netloc))
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise Refused("invalid_argument", f"{options.url!r} is not possible: a URL like http://127.0.0.1:8801/mcp")
+    where = options.url if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}{DEFAULT_MCP_PATH}"
+    return Endpoint(where, options.resource, token_file)
+
+
+async def _forward(to: Endpoint, wire: tuple[int, int]) -> None:
+    """Until the host is gone, or somebody ends this process."""
+    gone = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):  # Windows: Ctrl+C ends the loop
+            loop.add_signal_handler(number, gone.set)
+    read, write = wire
+    out = writer(write, gone.set)
+    async with Remote(to) as remote:
+        bridge = Bridge(remote, out.write)
+        lines = Reader(read, bridge.receive, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            lines.close()
+            await bridge.leave(LEAVE_SECONDS)
