@@ -64,6 +64,7 @@ def test_commands_flags_and_values_are_completed() -> None:
 
 
 def test_a_servers_start_pays_for_no_command() -> None:
-    code = f"import sys, loommux_host.cli, loommux_host.config; print([m for m in {FOREIGN_TO_A_START} if m in sys.modules])"
+    start = "import sys, loommux_host.cli, loommux_host.config"
+    code = f"{start}; print([m for m in {FOREIGN_TO_A_START} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
