@@ -91,6 +91,8 @@ class WatchedCalls(Calls):
     """Calls of which the feed tells: who, which tool, how long, what came back in one line."""
 
     feed: Feed | None = None
+    #: Calls so far; an end names the call that it ends.
+    _number = 0
 
     async def call(
         self,
@@ -103,16 +105,20 @@ class WatchedCalls(Calls):
             return await super().call(identify, name, arguments, progress)
         loop, who = asyncio.get_running_loop(), identify()
         # Not the arguments: the kernel may be named by a handle, which is told to nobody else.
-        began, facts = loop.time(), {"tool": name, "caller": one_line(who.label)}
+        self._number += 1
+        began, facts = loop.time(), {"call": self._number, "tool": name, "caller": one_line(who.label)}
         self.feed.publish("call_began", facts)
         said, ok = "cut off", False
+        where: dict[str, str] = {}
         try:
             outcome = await super().call(lambda: who, name, arguments, progress)
             said, ok = _first_words(outcome.result), not outcome.result["isError"]
+            if outcome.kernel is not None:
+                where = {"kernel": outcome.kernel.id, "name": outcome.kernel.name}
             return outcome
         finally:
             seconds = round(loop.time() - began, 3)
-            self.feed.publish("call_ended", {**facts, "seconds": seconds, "ok": ok, "result": said})
+            self.feed.publish("call_ended", {**facts, **where, "seconds": seconds, "ok": ok, "result": said})
 
 
 def _first_words(result: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +20,9 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from .apitable import LINES, NOTEBOOK, endpoints
+from loommux_kernel.protocol import Stream
+
+from .apitable import NDJSON, NOTEBOOK, endpoints
 from .calls import is_large
 from .endpoints import CODES, Arguments, describe, error
 from .events import Feed
@@ -29,12 +32,15 @@ from .identity import caller_of
 from .kernel import Kernel
 from .lease_policy import InvalidPolicy
 from .limits import Limits
+from .page import login
+from .phrases import one_line
 from .refused import Refused
 from .relaying import Relaying
 from .results import Answer
 from .rights import Rights
 from .service import Service
 from .sessions import Caller
+from .viewing import POWERLESS, Viewing, Which, Window
 from .waiting import Patience
 
 
@@ -47,8 +53,13 @@ class Api:
     history: History
     feed: Feed
     limits: Limits
+    #: What the console has to know of the server, beside its health.
+    about: Mapping[str, Any]
+    #: The token that a browser shows to come in; on a private socket there is none.
+    token: str | None = None
 
     def __post_init__(self) -> None:
+        self.viewing = Viewing(self.history.news)
         self.relaying = Relaying(self.history.news)
         self.rights = Rights(self.service.registry, self.service.sessions, self.fleet.leasing)
 
@@ -94,7 +105,8 @@ class Api:
 
     async def executions(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         a = arguments
-        return await self.history.executions(self._kernel(request), a["limit"], a["before"], a["process"])
+        kernel = self._kernel(request)
+        return await self.history.executions(kernel, a["limit"], a["before"], a["process"], a["max_chars"])
 
     async def execution(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id
@@ -134,7 +146,28 @@ class Api:
     async def relay(self, request: Request, arguments: Arguments) -> Response:
         a = arguments
         lines = await self.relaying.lines(self._kernel(request), a["execution"], a["process"], a["after"], a["wait"])
-        return Response(lines, media_type=LINES, headers={"cache-control": "no-store"})
+        return Response(lines, media_type=NDJSON, headers={"cache-control": "no-store"})
+
+    async def lines(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        a = arguments
+        window = Window(a["first"], a["count"], a["max_chars"])
+        return await self.viewing.lines(
+            self._kernel(request), _which(a), a["stream"] or Stream.COMBINED, window, a["after"], a["wait"]
+        )
+
+    async def displays(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return await self.viewing.displays(self._kernel(request), _which(arguments))
+
+    async def display(self, request: Request, arguments: Arguments) -> Response:
+        ordinal, kind = arguments["ordinal"], arguments["type"]
+        shown = await self.viewing.display(self._kernel(request), _which(arguments), ordinal, kind)
+        if shown is None:
+            return error(404, "not_found", f"Display {ordinal} has no {one_line(kind)} that can be shown.")
+        headers = {"content-security-policy": POWERLESS, "cache-control": "no-store"}
+        return Response(shown.content, media_type=shown.media_type, headers=headers)
+
+    async def notices(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return self.viewing.notices(self._kernel(request), arguments["limit"])
 
     async def notebook(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request)
@@ -170,12 +203,15 @@ class Api:
             return error(400, "invalid_argument", str(wrong))
 
     async def events(self, request: Request, arguments: Arguments) -> Response:
-        stream = self.feed.stream(request.headers.get("last-event-id"))
+        stream = self.feed.stream(request.headers.get("last-event-id"), arguments["recent"] or 0)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def health(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        return {"ok": True, "status": "running", "kernels": len(self.fleet.registry)}
+        return {"ok": True, "status": "running", "kernels": len(self.fleet.registry), **self.about}
+
+    async def login(self, request: Request, arguments: Arguments) -> Response:
+        return login(self.token, arguments["token"], request.headers.get("origin"))
 
     async def description(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         return describe(endpoints(self))
@@ -207,3 +243,7 @@ class Api:
         if not fields.get("ok"):
             return error(CODES.get(fields["status"], 400), fields["status"], fields.get("message") or fields["status"])
         return JSONResponse(fields, headers={"cache-control": "no-store"})
+
+
+def _which(arguments: Arguments) -> Which:
+    return Which(arguments["execution"], arguments["serial"], arguments["process"])

@@ -10,9 +10,12 @@ import re
 from typing import TYPE_CHECKING
 
 from .endpoints import Endpoint
+from .events import KEPT_EVENTS
+from .journal import KEPT
 from .lease_policy import SETTINGS, Mode
 from .parameters import COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
 from .tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
+from .viewing import MOST_CHARACTERS, MOST_LINES
 
 if TYPE_CHECKING:
     from .api import Api
@@ -34,10 +37,13 @@ def _span(least: float, most: float) -> Kind:
     return Kind({"type": "number", "minimum": least, "maximum": most}, f"seconds from {least:g} to {most:g}", check)
 
 
-def _page(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_PAGE:
-        raise ValueError
-    return value
+def _up_to(most: int) -> Kind:
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ValueError
+        return value
+
+    return Kind({"type": "integer", "minimum": 1, "maximum": most}, f"from 1 to {most}", check)
 
 
 def _which(value: object) -> int | None:
@@ -47,7 +53,6 @@ def _which(value: object) -> int | None:
 
 
 SECONDS, FOLLOW = _span(0, LONGEST_WAIT), _span(0, LONGEST_FOLLOW)
-LIMIT = Kind({"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE}, f"from 1 to {LARGEST_PAGE}", _page)
 WHICH = {"n": Kind({"type": "string", "pattern": NUMBER.pattern}, "a positive integer, or latest", _which)}
 CONTEXT = Parameter("context", TEXT, "Id of the kernel from whose home a bare name is looked up.")
 PROCESS = Parameter("process", POSITIVE, "The process whose records are read; left out: the one that runs now.")
@@ -76,6 +81,25 @@ RUNS = [Parameter("source", TEXT, "The cell.", required=True), *WAITING, RELAY]
 WAITS = [EXECUTION, *WAITING, PROCESS, next(p for p in WAIT.parameters if p.name == "watch")]
 READS = [p for p in READ_OUTPUT.parameters if p.name != "kernel"]
 SEARCHES = [p for p in SEARCH_OUTPUT.parameters if p.name != "kernel"]
+SERIAL = Parameter("serial", POSITIVE, "Its serial, in place of a number that IPython did not give.")
+THESE = [EXECUTION, SERIAL, PROCESS]
+LINES = [
+    *THESE,
+    STREAM,
+    Parameter("first", POSITIVE, "The first line; left out: the last lines."),
+    Parameter("count", _up_to(MOST_LINES), "How many lines.", default=PAGE),
+    Parameter("max_chars", _up_to(MOST_CHARACTERS), "Characters of each line.", default=2_000),
+    Parameter("after", _span(0, LARGEST_INTEGER), "Wait for something newer than this `updated_at`."),
+    Parameter("wait", FOLLOW, "Wait at most so long for it.", default=0),
+]
+DISPLAY = [
+    *THESE,
+    Parameter("ordinal", POSITIVE, "Which of the execution's displays.", required=True),
+    Parameter("type", TEXT, "Which of its types, as image/png.", required=True),
+]
+RECENT = [Parameter("recent", _up_to(KEPT_EVENTS), "Begin with so many of the last events.")]
+NOTICES = [Parameter("limit", _up_to(KEPT), "How many.", default=PAGE)]
+TOKEN = [Parameter("token", TEXT, "The server's token.")]
 FOLLOWS = [
     EXECUTION,
     PROCESS,
@@ -90,15 +114,16 @@ RELAYS = [
     Parameter("wait", FOLLOW, "Wait at most so long for something new.", default=0),
 ]
 PAGES = [
-    Parameter("limit", LIMIT, "How many.", default=PAGE),
+    Parameter("limit", _up_to(LARGEST_PAGE), "How many.", default=PAGE),
+    Parameter("max_chars", POSITIVE, "Characters of each source."),
     Parameter("before", POSITIVE, "Executions before this serial: `next` of the page before."),
     PROCESS,
 ]
 RESOURCE = {"type": "object", "required": ["resource_id", "name", "kernel_state", "busy", "leases"]}
 RESOURCES = {"type": "object", "properties": {"resources": {"type": "array", "items": RESOURCE}}}
 NONE, CONFLICT = (), (404, 409)
-EVENTS = "text/event-stream"
-LINES = "application/x-ndjson"
+EVENTS, ANY = "text/event-stream", "*/*"
+NDJSON = "application/x-ndjson"
 NOTEBOOK = "application/x-ipynb+json"
 IPYNB = {"type": "object", "required": ["cells", "metadata", "nbformat", "nbformat_minor"]}
 VARIABLE = {
@@ -144,7 +169,11 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", f"{ONE}/output", "Lines of one stream.", api.output, query=READS),
         Endpoint("GET", f"{ONE}/search", "Lines that match.", api.search, query=SEARCHES),
         Endpoint("GET", f"{ONE}/combined", "Output as it arrives.", api.combined, query=FOLLOWS),
-        Endpoint("GET", f"{ONE}/relay", "Output as it was written.", api.relay, query=RELAYS, media_type=LINES),
+        Endpoint("GET", f"{ONE}/relay", "Output as it was written.", api.relay, query=RELAYS, media_type=NDJSON),
+        Endpoint("GET", f"{ONE}/lines", "A window of one stream.", api.lines, query=LINES),
+        Endpoint("GET", f"{ONE}/displays", "What a cell displayed.", api.displays, query=THESE),
+        Endpoint("GET", f"{ONE}/display", "One display.", api.display, query=DISPLAY, media_type=ANY),
+        Endpoint("GET", f"{ONE}/notices", "Its last notices.", api.notices, query=NOTICES),
         Endpoint("GET", f"{ONE}/notebook", "It as an .ipynb.", api.notebook, answer=IPYNB, media_type=NOTEBOOK),
         Endpoint("GET", f"{ONE}/variables", "Its variables, no code run.", api.variables, answer=VARIABLES),
         Endpoint("POST", f"{ONE}/rename", "Rename it.", api.rename, body=[NAME]),
@@ -154,7 +183,8 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("POST", f"{ONE}/recycle", "End it with its children.", api.recycle, body=[FORCE], errors=CONFLICT),
         Endpoint("GET", "/api/lease-policy", "The lease policy.", api.lease_policy, errors=NONE),
         Endpoint("PUT", "/api/lease-policy", "Begin a generation of it.", api.change_policy, body=POLICY, errors=NONE),
-        Endpoint("GET", "/api/events", "What happens.", api.events, errors=NONE, media_type=EVENTS),
+        Endpoint("GET", "/api/events", "What happens.", api.events, query=RECENT, errors=NONE, media_type=EVENTS),
+        Endpoint("POST", "/api/login", "Let this browser in.", api.login, body=TOKEN, errors=NONE),
         Endpoint("GET", "/api/health", "Whether the server is there.", api.health, errors=NONE),
         Endpoint("GET", "/api/openapi.json", "This description.", api.description, errors=NONE),
     ]

@@ -46,8 +46,7 @@ class Access:
 
     `hosts` are names that a Host header may carry: with any port, or with exactly the
     one given. `any_address` lets in every IP address as a name: a page that rebinds DNS
-    needs a name of its own. `open_paths` need no token: an exact path, or a prefix that
-    ends in a slash.
+    needs a name of its own. `open_paths` need no token: these very paths, and nothing below them.
     """
 
     hosts: frozenset[str]
@@ -57,7 +56,7 @@ class Access:
     body_limit: int = BODY_LIMIT
 
     def opens(self, path: str) -> bool:
-        return path in self.open_paths or any(p.endswith("/") and path.startswith(p) for p in self.open_paths)
+        return path in self.open_paths
 
 
 def is_loopback(host: str) -> bool:
@@ -100,10 +99,15 @@ def cookie_value(token: str) -> str:
     return hmac.new(token.encode(), b"loommux console", hashlib.sha256).hexdigest()
 
 
+def cookie_name(token: str) -> str:
+    """One for each token: browsers tell hosts apart and not ports, where another server may want its own."""
+    return f"{COOKIE}-{hmac.new(token.encode(), b'loommux cookie', hashlib.sha256).hexdigest()[:8]}"
+
+
 def set_cookie(token: str, *, secure: bool) -> str:
     """The Set-Cookie header of a login. Without an age: it goes when the browser ends."""
     ends = "; Secure" if secure else ""
-    return f"{COOKIE}={cookie_value(token)}; Path=/; HttpOnly; SameSite=Strict{ends}"
+    return f"{cookie_name(token)}={cookie_value(token)}; Path=/; HttpOnly; SameSite=Strict{ends}"
 
 
 @dataclass
@@ -206,7 +210,7 @@ class Guard:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         bearer = matches(given.strip(), token) if scheme.lower() == "bearer" else False
-        cookie = matches(_cookie(headers), cookie_value(token))
+        cookie = matches(_cookie(headers, cookie_name(token)), cookie_value(token))
         if not (bearer or cookie):
             raise Refused(401, "unauthorized", "This server needs its token: Authorization: Bearer TOKEN.")
 
@@ -232,9 +236,9 @@ def _check_content_type(headers: Headers) -> None:
         raise Refused(415, "unsupported_media_type", "A request's body is JSON: Content-Type: application/json.")
 
 
-def _cookie(headers: Headers) -> str | None:
+def _cookie(headers: Headers, name: str) -> str | None:
     try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
         return None
     return morsel.value if morsel else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .limits import Limits
 from .parameters import BadArgument
 from .phrases import duration
-from .results import Answer, CellAnswer, ReadAnswer, SearchAnswer
+from .results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
 from .tools import TOOLS
 from .words import invalid_argument
 
@@ -35,11 +35,15 @@ SMALL_CHARACTERS = 5_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """A tool's result as MCP's JSON. `delivered` is to be called once it was handed over, `lost` if it cannot be."""
+    """A tool's result as MCP's JSON, and the kernel it is about.
+
+    `delivered` is to be called once it was handed over, `lost` if it cannot be.
+    """
 
     result: dict[str, Any]
     delivered: Callable[[], None]
     lost: Callable[[], None]
+    kernel: KernelFacts | None = None
 
 
 class Calls:
@@ -80,7 +84,7 @@ class Calls:
         result: dict[str, Any] = {"content": [wire_block(b) for b in rendered.blocks], "isError": rendered.is_error}
         if rendered.structured is not None:
             result["structuredContent"] = rendered.structured
-        return Outcome(result, answer.delivered, answer.lost)
+        return Outcome(result, answer.delivered, answer.lost, answer.kernel)
 
 
 def is_large(answer: Answer) -> bool:

@@ -74,13 +74,15 @@ class Feed:
         return len(self._waiting)
 
     async def read(
-        self, last_event_id: str | None = None, *, silence: float | None = None
+        self, last_event_id: str | None = None, *, recent: int = 0, silence: float | None = None
     ) -> AsyncGenerator[FeedEvent | None]:
-        """Events after that one as they come; without an id, those to come. Ends when the feed is closed.
+        """Events after that one as they come; without an id, so many `recent` ones and those to come.
 
-        With `silence`, None comes whenever nothing has happened for so many seconds.
+        Ends when the feed is closed. With `silence`, None comes whenever nothing has happened for so many seconds.
         """
         position, missed = self._position(last_event_id)
+        if last_event_id is None:
+            position = max(position - recent, self._published - len(self._kept))
         if missed:
             yield self._missed(None, position)
         while True:
@@ -96,11 +98,11 @@ class Feed:
             elif not await self._news(silence):
                 yield None
 
-    async def stream(self, last_event_id: str | None = None) -> AsyncGenerator[bytes]:
+    async def stream(self, last_event_id: str | None = None, recent: int = 0) -> AsyncGenerator[bytes]:
         """`read`, encoded as server-sent events, with comments in times of silence."""
         # At once: a client learns that the stream is open, and where to resume if nothing else comes.
         yield f"id: {self._start}-{self._published}\n\n".encode() if last_event_id is None else b": open\n\n"
-        async for event in self.read(last_event_id, silence=KEEP_ALIVE):
+        async for event in self.read(last_event_id, recent=recent, silence=KEEP_ALIVE):
             yield b": still here\n\n" if event is None else event.encode()
 
     def _position(self, last_event_id: str | None) -> tuple[int, bool]:

@@ -18,7 +18,7 @@ from loommux_host.kernel import Kernel
 from loommux_host.leasing import HeldBy, Leasing, scope_of
 from loommux_host.mirror import View
 from loommux_host.observing import attach_command
-from loommux_host.phrases import cell, first_line, one_line, sender
+from loommux_host.phrases import cell, first_line, how_ended, one_line, sender
 from loommux_host.refused import Refused
 from loommux_host.registry import InvalidName, Registry
 from loommux_host.sessions import Caller, Sessions
@@ -120,6 +120,10 @@ class Fleet:
             running = busy[0].life.mirror.running if busy[0].life else None
             what = f"{cell(running.number if running else None)} of {one_line(busy[0].name)} is running"
             raise Refused(refuse("kernel_busy", what=what))
+        home = self.registry.by_id(kernel.home) if kernel.home else None
+        if home is not None:
+            process = home.life.process.process if home.life else 0
+            home.journal.notice(process, now(), f"The child kernel {one_line(kernel.name)} was recycled by {_by(by)}.")
         await self.retire(kernel, f"it was recycled by {_by(by)}")
 
     async def recycle_all(self, by: Caller, *, idle_only: bool) -> list[str]:
@@ -170,6 +174,9 @@ class Fleet:
             "recent_execution": _execution(life.mirror.recent) if life else None,
             "execution_count": executions(kernel),
             "idle_since": life.mirror.idle_since if life and life.alive and not life.busy else None,
+            "stale_seconds": _rounded(facts.stale_seconds),
+            "opened_at": kernel.opened_at,
+            "processes": _processes(kernel),
             "leases": [_lease(one) for one in holders],
             "lease_count": sum(one.lease.held for one in holders),
             "retention_remaining_seconds": _rounded(self.leasing.retention_remaining(kernel)),
@@ -218,6 +225,20 @@ class Fleet:
     def _not_found(self, reference: str):
         retired = self.leasing.why_retired(reference)
         return kernel_not_found(reference, [k.name for k in self.registry.mains()], str(retired) if retired else "")
+
+
+def _processes(kernel: Kernel) -> list[dict[str, Any]]:
+    """The kernel's processes whose records can be read, newest first, and how those ended that have."""
+    return [
+        {
+            "process": life.process.process,
+            "pid": life.pid,
+            "started_at": life.process.started_at,
+            "ended_at": life.death.at if life.death else None,
+            "how": one_line(how_ended(life.death)) if life.death else None,
+        }
+        for life in kernel.lives()
+    ]
 
 
 def _execution(view: View | None) -> dict[str, Any] | None:

@@ -40,8 +40,13 @@ class History:
 
     news: News
 
-    async def executions(self, kernel: Kernel, limit: int, before: int | None, process: int | None) -> dict[str, Any]:
-        """One page, newest first, of one process: the newest, or the one given. `next` is the next page's `before`."""
+    async def executions(
+        self, kernel: Kernel, limit: int, before: int | None, process: int | None, max_chars: int | None = None
+    ) -> dict[str, Any]:
+        """One page, newest first, of one process: the newest, or the one given. `next` is the next page's `before`.
+
+        Sources are clipped to `max_chars`.
+        """
         life = next((one for one in kernel.lives() if process in (None, one.process.process)), None)
         if life is None:
             return {"executions": [], "process": process, "next": None}
@@ -57,7 +62,7 @@ class History:
             page = []
         more, page = len(page) > limit, page[:limit]
         return {
-            "executions": [summary(facts) for facts in page],
+            "executions": [summary(facts, max_chars) for facts in page],
             "process": life.process.process,
             "next": page[-1].serial if more else None,
         }
@@ -134,7 +139,7 @@ def _since(chosen: Chosen, stream: Stream, since: int) -> tuple[str, int, str]:
         return reader.since(chosen.facts.serial, stream, since, MOST_LINES)
 
 
-def summary(facts: ExecutionFacts) -> dict[str, Any]:
+def summary(facts: ExecutionFacts, max_chars: int | None = None) -> dict[str, Any]:
     """One execution in a list."""
     return {
         "execution": facts.number,
@@ -142,7 +147,8 @@ def summary(facts: ExecutionFacts) -> dict[str, Any]:
         "process": facts.process,
         "state": facts.state,
         "origin": {"kind": facts.origin.kind, "label": facts.origin.label, "client": facts.origin.client},
-        "source": facts.source,
+        "source": facts.source[:max_chars],
+        "source_characters": len(facts.source),
         "submitted_at": facts.submitted_at,
         "started_at": facts.started_at,
         "completed_at": facts.completed_at,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -33,6 +33,7 @@ from .history import History
 from .leasing import Leasing
 from .limits import Limits
 from .mcp import build_server
+from .page import about, open_paths, page_routes
 from .private_api import PrivateApi
 from .service import Service
 from .sessions import Caller
@@ -59,7 +60,11 @@ class HttpApp:
         fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, Gauges())
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
         self._news = News(registry, parts.feed)
-        self._api = api = Api(service, fleet, History(self._news), parts.feed, limits)
+        rules = replace(rules, open_paths=(rules.open_paths | open_paths()) - {config.path})
+        self._api = api = Api(
+            service, fleet, History(self._news), parts.feed, limits,
+            {**about(config, "http"), "token_needed": rules.token is not None}, rules.token,
+        )  # fmt: skip
 
         def identify(context: Context) -> Caller:
             caller = caller_of(context)
@@ -72,7 +77,7 @@ class HttpApp:
             build_server(calls, identify), parts.leasing, parts.binder, service.sessions,
             handshake_only=config.protocol == "handshake", sweep_seconds=config.sweep_interval_seconds,
         )  # fmt: skip
-        paths = [Route(config.path, self._door), *routes(endpoints(api))]
+        paths = [Route(config.path, self._door), *routes(endpoints(api)), *page_routes()]
         starlette = Starlette(routes=paths, exception_handlers={HTTPException: http_error, Exception: server_error})
         self._hours = UntilStopped(starlette)
         self.asgi: ASGIApp = Guard(self._hours, rules)

@@ -24,6 +24,7 @@ from .identity import Identified
 from .lease_policy import Policies, Policy
 from .leasing import Leasing
 from .limits import Limits
+from .page import about
 from .registry import Registry
 from .service import Service
 
@@ -49,4 +50,5 @@ def stdio_api(config: Config, service: Service, holder: Holder, control: Control
     leasing = Leasing(Policies(Policy.of(config)), feed.publish)
     fleet = Fleet(registry, service.sessions, leasing, holder, Gauges())
     limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
-    return PrivateApi(Api(service, fleet, History(News(registry, feed)), feed, limits), registry, control)
+    history = History(News(registry, feed))
+    return PrivateApi(Api(service, fleet, history, feed, limits, about(config, "stdio")), registry, control)

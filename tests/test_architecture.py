@@ -42,6 +42,8 @@ RANKS = [
         "exchange",
         "apitable",
         "history",
+        "viewing",
+        "page",
         "activity",
         "identity",
         "relaying",

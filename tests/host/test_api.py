@@ -85,7 +85,7 @@ async def test_every_refusal_of_every_route_has_one_shape(http: httpx2.AsyncClie
     for endpoint in ROUTES:
         await _refused_alike(http, endpoint)
     assert_refused(await http.get("/api/nowhere"), 404, "not_found")
-    assert_refused(await http.get("/"), 404, "not_found")
+    assert_refused(await http.get("/console/nowhere.js"), 404, "not_found")
     refused = await http.delete("/api/resources")
     assert_refused(refused, 405, "method_not_allowed")
     assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
@@ -222,7 +222,8 @@ async def test_recycling_all_and_what_is_idle_and_not_held(server: HttpServer, h
 
 async def test_health_of_the_server_and_of_a_kernel(server: HttpServer, http: httpx2.AsyncClient) -> None:
     path = await opened(server, http)
-    assert (await http.get("/api/health")).json() == {"ok": True, "status": "running", "kernels": 1}
+    health = (await http.get("/api/health")).json()
+    assert health.items() >= {"ok": True, "status": "running", "kernels": 1, "mcp_path": "/mcp"}.items()
     assert (await http.post(f"{path}/health")).json()["answers"] is True
 
 

@@ -165,15 +165,18 @@ async def test_the_cookie_of_a_login_opens_every_route_and_does_not_hold_the_tok
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
     assert "Secure" in set_cookie(TOKEN, secure=True)
     assert await status(rules, headers={"Cookie": cookie.partition(";")[0]}) == 200
-    assert await status(rules, headers={"Cookie": f"{auth.COOKIE}=wrong"}) == 401
-    assert await status(rules, headers={"Cookie": f"{auth.COOKIE}={TOKEN}"}) == 401
+    name = auth.cookie_name(TOKEN)
+    assert cookie.startswith(f"{name}=") and name != auth.cookie_name(f"{TOKEN}x")
+    assert await status(rules, headers={"Cookie": f"{name}=wrong"}) == 401
+    assert await status(rules, headers={"Cookie": f"{name}={TOKEN}"}) == 401
     assert await status(rules, headers={"Cookie": "a\x00=;;==,[]"}) == 401
 
 
 async def test_only_open_paths_need_no_token() -> None:
-    rules = Access(LOOPBACK.hosts, token=TOKEN, open_paths=frozenset({"/login", "/static/"}))
+    rules = Access(LOOPBACK.hosts, token=TOKEN, open_paths=frozenset({"/", "/login", "/static/"}))
+    assert await status(rules, path="/") == 200
     assert await status(rules, path="/login") == 200
-    assert await status(rules, path="/static/console.css") == 200
+    assert await status(rules, path="/static/console.css") == 401
     assert await status(rules, path="/login/x") == 401
     assert await status(rules, path="/static") == 401
     assert await status(rules, path="/login", headers={"Host": "evil.example"}) == 421

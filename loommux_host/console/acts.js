@@ -1,0 +1,198 @@
+// What a person can do to kernels. Whatever ends something says first what that is.
+
+import { ask } from "./api.js";
+import { cellName, copy, headline, html, plural, sender, size, span } from "./lib.js";
+import { dialog, say } from "./parts.js";
+import { childrenOf, kernels, needsLook, servers } from "./store.js";
+
+const pathOf = (kernel, act) => `/api/resources/${kernel.resource_id}/${act}`;
+
+async function carryOut(work, done) {
+  try {
+    const answer = await work();
+    if (done) say(done(answer));
+    return answer;
+  } catch (error) {
+    say(error.message, true);
+    return null;
+  } finally {
+    needsLook();
+  }
+}
+
+const running = (kernel) => {
+  const cell = kernel.current_execution;
+  return cell && `${cellName(cell)} “${headline(cell.source).slice(0, 60)}”, which has run for ${span(cell.elapsed_seconds)}`;
+};
+
+/** What ends with these kernels, line by line. */
+function losses(chosen, { process = false } = {}) {
+  const lines = [];
+  for (const kernel of chosen) {
+    const cell = running(kernel);
+    if (cell) lines.push(html`<li><b>${kernel.name}</b> runs ${cell}</li>`);
+    const watching = [...kernel.leases.filter((l) => l.held).map((l) => l.holder || "a session"), ...kernel.attached_clients];
+    if (watching.length) lines.push(html`<li>${watching.join(", ")} ${watching.length === 1 ? "works" : "work"} in <b>${kernel.name}</b></li>`);
+    if (kernel.rss_bytes) lines.push(html`<li>all variables of <b>${kernel.name}</b> (the process holds ${size(kernel.rss_bytes)})</li>`);
+  }
+  if (!process) {
+    const cells = chosen.reduce((sum, kernel) => sum + kernel.execution_count, 0);
+    lines.push(html`<li>the records of ${plural(cells, "execution")}</li>`);
+  }
+  return lines;
+}
+
+function confirm({ title, verb, says, lines, act }) {
+  dialog.value = (close) => {
+    const go = () => {
+      close();
+      act();
+    };
+    return html`<form method="dialog" onSubmit=${(event) => (event.preventDefault(), go())}>
+      <h2 id="dialog-title">${title}</h2>
+      ${says && html`<p>${says}</p>`}
+      ${lines?.length ? html`<p>This ends:</p><ul class="losses">${lines}</ul>` : null}
+      <footer>
+        <button type="button" onClick=${close}>Cancel</button>
+        <button type="submit" class="danger" autofocus>${verb}</button>
+      </footer>
+    </form>`;
+  };
+}
+
+export function interrupt(kernel, cell = kernel.current_execution) {
+  if (!cell) return say(`${kernel.name} runs nothing.`);
+  const body = cell.execution == null ? {} : { execution: cell.execution };
+  confirm({
+    title: `Interrupt ${cellName(cell)} of ${kernel.name}?`,
+    verb: "Interrupt",
+    says: html`Only this cell and the processes it started. Variables stay. ${sender(cell.origin)} is told.`,
+    lines: [html`<li>${running({ ...kernel, current_execution: cell })}</li>`],
+    act: () =>
+      carryOut(
+        () => ask(kernel.base, pathOf(kernel, "interrupt"), { body }),
+        (answer) => answer.message?.replace(/Use wait\(\).*$/, "") ?? `${cellName(cell)}: ${answer.status}.`,
+      ),
+  });
+}
+
+export const restart = (kernel) =>
+  confirm({
+    title: `Restart ${kernel.name}?`,
+    verb: "Restart",
+    says: "A new process takes the place of the old one. Records stay. Whoever works here is told.",
+    lines: losses([kernel], { process: true }),
+    act: () =>
+      carryOut(
+        () => ask(kernel.base, pathOf(kernel, "restart"), { body: {} }),
+        (answer) => `${kernel.name} has process ${answer.new_process} now (pid ${answer.new_pid}).`,
+      ),
+  });
+
+export function recycle(chosen) {
+  const going = chosen.flatMap((kernel) => [kernel, ...childrenOf(kernel)]);
+  const all = going.filter((kernel, i) => going.findIndex((one) => one.resource_id === kernel.resource_id) === i);
+  const tops = chosen.filter((kernel) => !chosen.some((one) => one.resource_id === kernel.home));
+  const extra = all.length - chosen.length;
+  confirm({
+    title: chosen.length === 1 ? `Recycle ${chosen[0].name}?` : `Recycle ${chosen.length} kernels?`,
+    verb: chosen.length === 1 ? "Recycle" : `Recycle ${plural(all.length, "kernel")}`,
+    says: html`The kernel ends for good${extra > 0 ? html`, with ${plural(extra, "child", "children")}` : ""}. Whoever comes back to it is told that it was recycled here.`,
+    lines: losses(all),
+    act: async () => {
+      for (const kernel of tops) {
+        await carryOut(() => ask(kernel.base, pathOf(kernel, "recycle"), { body: { force: true } }));
+      }
+      const left = tops.filter((one) => kernels.value.some((k) => k.resource_id === one.resource_id && k.failed));
+      if (!left.length) say(`Recycled ${tops.map((kernel) => kernel.name).join(", ")}.`);
+    },
+  });
+}
+
+export function rename(kernel) {
+  dialog.value = (close) => {
+    const go = (event) => {
+      event.preventDefault();
+      const name = event.target.elements.name.value.trim();
+      close();
+      if (!name || name === kernel.name) return;
+      carryOut(
+        () => ask(kernel.base, pathOf(kernel, "rename"), { body: { name } }),
+        (answer) => `It is called ${answer.name} now.`,
+      );
+    };
+    return html`<form onSubmit=${go}>
+      <h2 id="dialog-title">Rename ${kernel.name}</h2>
+      <label>New name <input name="name" value=${kernel.name} maxlength="256" required autofocus /></label>
+      <p class="quiet">Whoever works here is told. A taken name gets a number.</p>
+      <footer><button type="button" onClick=${close}>Cancel</button><button type="submit" class="primary">Rename</button></footer>
+    </form>`;
+  };
+}
+
+export async function exportNotebook(kernel) {
+  try {
+    const answer = await fetch(`${kernel.base}${pathOf(kernel, "notebook")}`);
+    if (!answer.ok) throw new Error((await answer.json()).message);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = `${kernel.name}.ipynb`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  } catch (error) {
+    say(`No notebook: ${error.message}`, true);
+  }
+}
+
+// -- what is copied --------------------------------------------------------------------------
+
+const Copied = ({ label, text }) => html`<figure class="copied">
+  <figcaption>${label}<button type="button" onClick=${() => (copy(text), say("Copied."))}>Copy</button></figcaption>
+  <pre tabindex="0" aria-label=${label}>${text}</pre>
+</figure>`;
+
+export function attach(kernel) {
+  const command = kernel.attach_command;
+  if (!command) return say(`${kernel.name} has no process to attach to.`, true);
+  const qt = command.replace(" jupyter_console ", " qtconsole ");
+  dialog.value = (close) => html`<h2 id="dialog-title">Attach to ${kernel.name}</h2>
+    <p>Any Jupyter client works: its cells share names and numbers with the agent’s, and the agent is told of them.</p>
+    <${Copied} label="In a terminal" text=${command} />
+    <${Copied} label="Qt console" text=${qt} />
+    <${Copied} label="Connection file" text=${kernel.connection_file} />
+    <footer><button type="button" onClick=${close} autofocus>Close</button></footer>`;
+}
+
+/** Configuration of common hosts so that they work in this kernel, [host, file, text]. */
+export function configurations(kernel, health) {
+  if (health?.transport === "stdio") {
+    const server = { command: health.python ?? "python", args: ["-m", "loommux_host"], cwd: health.workspace };
+    const text = JSON.stringify({ mcpServers: { loommux: { command: "loommux" } } }, null, 2);
+    return [["Any host", "its own server over stdio: a private kernel for each client", text, server]];
+  }
+  const url = `${health?.endpoint ?? location.origin}${health?.mcp_path ?? "/mcp"}`;
+  const named = kernel.scope === "named" || kernel.home;
+  const headers = named ? { "X-Loommux-Resource": encodeURIComponent(kernel.name) } : {};
+  if (health?.token_needed) headers.Authorization = "Bearer YOUR_TOKEN";
+  const json = (value) => JSON.stringify(value, null, 2);
+  const flags = Object.entries(headers).map(([name, value]) => ` \\\n  --header "${name}: ${value}"`);
+  const toml = Object.entries(headers).map(([name, value]) => `"${name}" = "${value}"`);
+  const remote = Object.entries(headers).flatMap(([name, value]) => ["--header", `${name}:${value}`]);
+  return [
+    ["Claude Code", "in a terminal", `claude mcp add --transport http loommux ${url}${flags.join("")}`],
+    ["Cursor", ".cursor/mcp.json", json({ mcpServers: { loommux: { url, headers } } })],
+    ["VS Code", ".vscode/mcp.json", json({ servers: { loommux: { type: "http", url, headers } } })],
+    ["Codex", "~/.codex/config.toml", `[mcp_servers.loommux]\nurl = "${url}"\n${toml.length ? `http_headers = { ${toml.join(", ")} }\n` : ""}`],
+    ["Claude Desktop", "claude_desktop_config.json", json({ mcpServers: { loommux: { command: "npx", args: ["-y", "mcp-remote", url, ...remote] } } })],
+  ];
+}
+
+export function configure(kernel) {
+  const health = servers.value.find((one) => one.id === kernel.server)?.health;
+  const home = kernel.home ? kernels.value.find((one) => one.resource_id === kernel.home) ?? kernel : kernel;
+  const hosts = configurations({ ...home, home: null }, health);
+  dialog.value = (close) => html`<h2 id="dialog-title">MCP configuration for ${home.name}</h2>
+    ${home.scope === "private" && html`<p>This kernel is private to its session; a client configured so gets a kernel of its own. Rename does not change that.</p>`}
+    <div class="hosts">${hosts.map(([host, file, text]) => html`<${Copied} key=${host} label=${html`<b>${host}</b> <span class="quiet">${file}</span>`} text=${text} />`)}</div>
+    <footer><button type="button" onClick=${close} autofocus>Close</button></footer>`;
+}
