@@ -8,12 +8,12 @@ order a kernel is let go of by everybody who knows it. Cells and their output ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loommux_host.binding import executions
-from loommux_host.gauges import Gauges
+from loommux_host.gauges import Gauges, Load
 from loommux_host.kernel import Kernel
 from loommux_host.leasing import HeldBy, Leasing, scope_of
 from loommux_host.mirror import View
@@ -121,7 +121,7 @@ class Fleet:
             what = f"{cell(running.number if running else None)} of {one_line(busy[0].name)} is running"
             raise Refused(refuse("kernel_busy", what=what))
         home = self.registry.by_id(kernel.home) if kernel.home else None
-        if home is not None:
+        if home is not None and by.person:
             process = home.life.process.process if home.life else 0
             home.journal.notice(process, now(), f"The child kernel {one_line(kernel.name)} was recycled by {_by(by)}.")
         await self.retire(kernel, f"it was recycled by {_by(by)}")
@@ -151,12 +151,17 @@ class Fleet:
     async def snapshots(self) -> list[dict[str, Any]]:
         """All kernels, each main kernel before its children."""
         order = [one for main in self.registry.mains() for one in (main, *self.registry.children(main.id))]
-        return list(await asyncio.gather(*(self.snapshot(kernel) for kernel in order)))
+        loads = await self.gauges.of(kernel.facts().pid for kernel in order)
+        return list(await asyncio.gather(*(self._snapshot(kernel, loads) for kernel in order)))
 
     async def snapshot(self, kernel: Kernel) -> dict[str, Any]:
         """One kernel as contract 10 lists it. Changes nothing."""
+        return await self._snapshot(kernel, await self.gauges.of([kernel.facts().pid]))
+
+    async def _snapshot(self, kernel: Kernel, loads: Mapping[int | None, Load]) -> dict[str, Any]:
+        clients = await kernel.clients()
         facts, life = kernel.facts(), kernel.life
-        clients, load = await asyncio.gather(kernel.clients(), self.gauges.of(facts.pid))
+        load = loads.get(facts.pid, Load())
         holders = self.leasing.held_by(kernel)
         connection_file = life.process.launch.connection_file if life else None
         return {

@@ -7,6 +7,8 @@ when asked. Called by `fleet`.
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -21,25 +23,29 @@ class Load:
 
 
 class Gauges:
-    """The gauges of one server; on its event loop, reading in a thread."""
+    """The gauges of one server; on its event loop, reading in a thread, one look at a time."""
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
+        self._looking = threading.Lock()
 
-    async def of(self, pid: int | None) -> Load:
-        """The load of one process; nothing when it is gone."""
-        if pid is None:
-            return Load()
-        for gone in [known for known in self._processes if not psutil.pid_exists(known)]:
-            del self._processes[gone]
-        return await asyncio.to_thread(self._read, pid)
+    async def of(self, pids: Iterable[int | None]) -> dict[int | None, Load]:
+        """The load of each of these processes; nothing of one that is gone."""
+        return await asyncio.to_thread(self._look, list(pids))
+
+    def _look(self, pids: list[int | None]) -> dict[int | None, Load]:
+        with self._looking:
+            for gone in [known for known in self._processes if not psutil.pid_exists(known)]:
+                del self._processes[gone]
+            return {pid: Load() if pid is None else self._read(pid) for pid in pids}
 
     def _read(self, pid: int) -> Load:
         try:
             first = pid not in self._processes
             process = self._processes.setdefault(pid, psutil.Process(pid))
-            percent = process.cpu_percent(None)
-            return Load(process.memory_info().rss, None if first else percent)
+            with process.oneshot():
+                percent = process.cpu_percent(None)
+                return Load(process.memory_info().rss, None if first else percent)
         except psutil.Error:
             self._processes.pop(pid, None)
             return Load()

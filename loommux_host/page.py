@@ -76,14 +76,18 @@ def login(wanted: str | None, token: object, origin: str | None) -> Response:
     return answer
 
 
+def _content(file: Path) -> tuple[bytes, str]:
+    return _read(file, file.stat().st_mtime_ns)
+
+
 @lru_cache(maxsize=64)
-def _content(file: Path, changed_at: int) -> tuple[bytes, str]:
+def _read(file: Path, changed_at: int) -> tuple[bytes, str]:
     content = file.read_bytes()
     return content, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
 async def _file(file: Path, request: Request) -> Response:
-    content, tag = _content(file, file.stat().st_mtime_ns)
+    content, tag = _content(file)
     headers = {**HEADERS, "etag": tag}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)

@@ -213,7 +213,7 @@ def _display(chosen: Chosen, ordinal: int, media_type: str) -> Shown | None:
         return None
     if media_type in IMAGES:
         try:
-            return Shown(base64.b64decode(value), media_type)
+            return Shown(base64.b64decode("".join(value.split()), validate=True), media_type)
         except (binascii.Error, ValueError):
             return None
     if media_type not in TEXTS:

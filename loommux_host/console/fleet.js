@@ -52,14 +52,14 @@ function Summary({ all }) {
   const children = all.filter((kernel) => kernel.home).length;
   const sum = (key) => all.reduce((total, kernel) => total + (kernel[key] ?? 0), 0);
   const facts = [
-    [count(all.length - children), "kernels", ""],
-    [count(children), "children", ""],
+    [count(all.length - children), all.length - children === 1 ? "kernel" : "kernels", ""],
+    [count(children), children === 1 ? "child" : "children", ""],
     [count(busy), "busy", busy ? "is-busy" : ""],
     [count(sum("execution_count")), "executions", ""],
     [size(sum("rss_bytes")), "memory", ""],
     [`${Math.round(sum("cpu_percent"))} %`, "CPU", ""],
     ...(bad ? [[count(bad), "in trouble", "is-unresponsive"]] : []),
-    ...(alerts ? [[count(alerts), "lease alerts", "is-error"]] : []),
+    ...(alerts ? [[count(alerts), alerts === 1 ? "lease alert" : "lease alerts", "is-error"]] : []),
   ];
   return html`<dl class="summary">${facts.map(([value, name, state]) => html`<div class=${state}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
