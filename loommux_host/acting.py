@@ -46,7 +46,7 @@ async def restart(caller: Caller, kernel: Kernel) -> RestartAnswer:
     old = done.old
     return RestartAnswer(
         ended_execution=of_view(old, done.killed) if old and done.killed else None,
-        ended_processes=old.death.ended_processes if old and old.death else 0,
+        ended_processes=max(done.started, old.death.ended_processes) if old and old.death else 0,
         left=old.death.left if old and old.death else (),
         attached_clients=list(done.clients),
         old_process=old.process.process if old else 0,

@@ -57,7 +57,10 @@ class NotTaken:
 
 @dataclass(frozen=True)
 class Restarted:
+    """`started` is how many processes of the old one lived when it was asked to leave; it may have ended them itself."""
+
     old: Life | None
     new: Life
     killed: View | None
     clients: tuple[str, ...]
+    started: int

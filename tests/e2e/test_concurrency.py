@@ -92,6 +92,7 @@ async def test_a_forked_worker_knows_the_functions_of_cells(agent: Agent) -> Non
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.case("E09")
 async def test_a_worker_that_cannot_know_a_cells_function_says_so_and_is_gone_afterwards(
     agent: Agent, method: str
 ) -> None:

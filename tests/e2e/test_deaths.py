@@ -94,6 +94,7 @@ async def everybody_is_told(agent: Agent, place: Place, how: str | signal.Signal
 
 
 @pytest.mark.parametrize("how", BY_ITSELF)
+@pytest.mark.case("R01", "M07", "M09")
 async def test_whoever_waits_or_looks_is_told_the_same_truth_of_a_death(
     agent: Agent, common_place: Place, how: str
 ) -> None:
@@ -109,6 +110,7 @@ async def test_the_same_of_a_process_that_others_end(agent: Agent, common_place:
 
 
 @pytest.mark.parametrize("how", ["os._exit(4)", signal.SIGKILL], ids=lambda how: getattr(how, "name", how))
+@pytest.mark.case("M09")
 async def test_a_session_that_was_not_told_of_a_death_is_told_before_anything_runs(
     agent: Agent, common_place: Place, how: str | signal.Signals
 ) -> None:
@@ -134,6 +136,7 @@ async def test_a_session_that_was_not_told_of_a_death_is_told_before_anything_ru
     assert ran.exists()
 
 
+@pytest.mark.case("R01")
 async def test_memory_that_runs_out_under_a_limit_is_an_error_or_a_death_and_told_as_what_it_was(
     agent: Agent,
 ) -> None:
@@ -152,6 +155,7 @@ async def test_memory_that_runs_out_under_a_limit_is_an_error_or_a_death_and_tol
     await agent.text("restart")  # without the limit
 
 
+@pytest.mark.case("R08")
 async def test_what_a_dead_process_had_started_ends_with_it_and_is_counted(agent: Agent) -> None:
     process, kernel = await living_kernel_of(agent)
     await agent.run(

@@ -47,6 +47,7 @@ def handle(text: str) -> str:
     return found[1] if found else ""
 
 
+@pytest.mark.case("R22")
 async def test_eight_clients_at_once_have_eight_namespaces_and_working_directories(place: Place) -> None:
     async def work(agent: Agent, n: int) -> str:
         (place.workspace / f"d{n}").mkdir()
@@ -122,6 +123,7 @@ async def test_a_client_stopped_for_longer_than_its_windows_finds_its_cell_and_i
                 await client.wait()
 
 
+@pytest.mark.case("E03")
 async def test_a_restarted_server_answers_an_old_session_with_404_and_opens_a_new_one_at_once(place: Place) -> None:
     async with web(place) as server, server.http() as http:
         port = server.base.rpartition(":")[2]
@@ -136,6 +138,7 @@ async def test_a_restarted_server_answers_an_old_session_with_404_and_opens_a_ne
         assert "Out[1]: 3" in (await fresh.cell("3")).text
 
 
+@pytest.mark.case("E02")
 async def test_a_call_that_was_cut_off_goes_on_and_its_result_can_be_had(place: Place) -> None:
     async with web(place) as server, server.http() as http:
         session = await Session.open(http)

@@ -101,6 +101,7 @@ async def is_untouched(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("what", ENDED)
+@pytest.mark.case("R04", "R07")
 async def test_an_interrupt_ends_the_cell_and_the_processes_that_it_started(
     agent: Agent, common_place: Place, server: psutil.Process, what: str
 ) -> None:
@@ -221,6 +222,7 @@ async def test_of_native_code_that_nothing_reaches_it_is_said_that_it_still_runs
 
 
 @pytest.mark.parametrize("first", ["at once", "later"])
+@pytest.mark.case("R03")
 async def test_of_native_code_that_holds_the_interpreter_the_truth_is_told_also_when_it_is_all_a_cell_does(
     agent: Agent, common_place: Place, server: psutil.Process, first: str
 ) -> None:
@@ -250,6 +252,7 @@ async def test_of_native_code_that_holds_the_interpreter_the_truth_is_told_also_
     await is_untouched(agent)
 
 
+@pytest.mark.case("R05")
 async def test_an_idle_kernel_and_ended_cells_are_not_interrupted(agent: Agent, server: psutil.Process) -> None:
     text = await agent.run("1")
     number = int(text.partition("[")[2].partition("]")[0])

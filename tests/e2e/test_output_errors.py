@@ -34,6 +34,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.case("M06")
 async def test_what_nobody_can_answer_is_an_error_that_says_why_and_what_to_do(agent: Agent, kind: str) -> None:
     await agent.run("kept = 'kept'")
     source, said = REFUSED[kind]
@@ -45,6 +46,7 @@ async def test_what_nobody_can_answer_is_an_error_that_says_why_and_what_to_do(a
 
 
 @pytest.mark.parametrize("leave", ["exit()", "quit()", "exit", "print('a'); exit(0)"])
+@pytest.mark.case("M07")
 async def test_exit_ends_the_cell_and_says_that_restart_is_the_way(agent: Agent, leave: str) -> None:
     await agent.run("kept = 'kept'")
     shown, named = await failed(agent, leave)
@@ -54,6 +56,7 @@ async def test_exit_ends_the_cell_and_says_that_restart_is_the_way(agent: Agent,
 
 
 @pytest.mark.parametrize(("leave", "named"), [("sys.exit(3)", "SystemExit: 3"), ("sys.exit('why')", "SystemExit: why")])
+@pytest.mark.case("M07")
 async def test_sys_exit_is_an_error_of_its_cell(agent: Agent, leave: str, named: str) -> None:
     await agent.run("kept = 'kept'")
     assert (await failed(agent, f"import sys\n{leave}"))[1] == named
@@ -82,6 +85,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
+@pytest.mark.case("M10", "R10")
 async def test_a_command_neither_hangs_nor_fails_silently(agent: Agent, kind: str) -> None:
     source, lines = COMMANDS[kind]
     assert (await printed(agent, source)).split("\n") == lines
@@ -97,6 +101,7 @@ async def test_a_failing_test_run_is_told_with_its_exit_code(agent: Agent, commo
     assert (await lines_of(agent, stream="stderr")) == [lines[-1]]
 
 
+@pytest.mark.case("R10")
 async def test_commands_have_no_terminal_and_no_editor(agent: Agent, common_place: Place) -> None:
     source = (
         "!git init -q r && cd r && git config user.name a && git config user.email b"
@@ -167,6 +172,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.case("M17")
 async def test_every_error_is_complete_bounded_and_soon(agent: Agent, kind: str) -> None:
     await agent.run("kept = 'kept'")
     source, wanted = ERRORS[kind]
@@ -181,11 +187,13 @@ async def test_every_error_is_complete_bounded_and_soon(agent: Agent, kind: str)
     await goes_on(agent)
 
 
+@pytest.mark.case("M10")
 async def test_members_of_a_group_are_named(agent: Agent) -> None:
     shown, _ = await failed(agent, ERRORS["a group"][0])
     assert ["ValueError: a" in shown, "KeyError: 'b'" in shown, "ExceptionGroup: inner" in shown] == [True] * 3
 
 
+@pytest.mark.case("M17")
 async def test_a_long_traceback_counts_the_frames_left_out_and_is_readable_in_full(agent: Agent) -> None:
     shown, _ = await failed(agent, ERRORS["endless recursion"][0])
     found = re.search(r"\n\[(\d+) frames left out \((\d+) lines\); the traceback stream has them\]\n", shown)
@@ -227,6 +235,7 @@ async def test_a_widget_that_never_says_what_it_shows_can_be_interrupted(agent: 
     assert await printed(agent, "odd.value = 3; print('on')") == "on"
 
 
+@pytest.mark.case("P03")
 async def test_values_that_are_let_go_of_are_let_go_of_by_the_kernel(agent: Agent) -> None:
     rss = "import os, psutil; gone = print(psutil.Process().memory_info().rss)"
     before = int(await printed(agent, rss))

@@ -69,6 +69,7 @@ async def test_figures_stand_in_order_with_the_text_around_them(agent: Agent) ->
     assert all(min(decoded(block).size) > 300 for block in images(result))
 
 
+@pytest.mark.case("M13")
 async def test_a_figure_that_a_cell_leaves_open_is_shown_and_twelve_are_twelve(agent: Agent) -> None:
     source = "import matplotlib.pyplot as plt\nfor i in range(12): plt.subplots(figsize=(2, 1))"
     result = await ran(agent, source)
@@ -109,6 +110,7 @@ async def test_each_type_that_models_take_is_shown_as_it_is(agent: Agent, kind: 
     assert (block.mime_type, decoded(block).size) == (f"image/{kind}", (31, 17))
 
 
+@pytest.mark.case("M13")
 async def test_what_is_too_large_is_scaled_and_its_size_is_told(agent: Agent) -> None:
     result = await ran(agent, "show(picture(9000, 90))")
     (block,) = images(result)
@@ -132,12 +134,14 @@ async def test_detail_is_kept_and_an_original_is_as_it_is_or_refused(agent: Agen
         assert "not shown" in text_of(result)
 
 
+@pytest.mark.case("M13")
 async def test_no_more_than_twenty_and_the_others_are_named(agent: Agent) -> None:
     result = await ran(agent, "for i in range(23): show(picture(10 + i, 10))")
     assert [decoded(block).size[0] for block in images(result)] == list(range(10, 30))
     assert "displays 21–23" in text_of(result)
 
 
+@pytest.mark.case("M13")
 async def test_large_images_share_the_message(agent: Agent) -> None:
     result = await ran(agent, "for i in range(4): show(picture(500, 500, noise=True))")
     assert len(images(result)) == 4
@@ -157,6 +161,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.case("M12")
 async def test_a_line_that_says_which_display_and_why_stands_for_what_cannot_be_shown(agent: Agent, kind: str) -> None:
     source, why = BROKEN[kind]
     result = await ran(agent, source)
@@ -166,6 +171,7 @@ async def test_a_line_that_says_which_display_and_why_stands_for_what_cannot_be_
     assert why in line
 
 
+@pytest.mark.case("M12")
 async def test_a_wrong_label_never_reaches_the_client(agent: Agent) -> None:
     result = await ran(agent, "Image(picture(12, 12), format='jpeg')")
     assert [decoded(block).size for block in images(result) if block.mime_type == "image/png"] == [(12, 12)]

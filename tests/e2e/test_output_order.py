@@ -92,6 +92,7 @@ LATE_LINES = {
 }  # fmt: skip
 
 
+@pytest.mark.case("M01", "M02")
 async def test_what_comes_after_a_cells_end_is_in_its_record_and_told(agent: Agent) -> None:
     await agent.run(SETUP)
     assert await printed(agent, LATE) == "started"
@@ -147,6 +148,7 @@ async def test_python_keeps_its_order_across_both_streams_to_the_character(agent
     assert await lines_of(agent, stream="stderr", range="1:2") == ["0 err", "b1 err"]
 
 
+@pytest.mark.case("P02")
 async def test_nothing_is_lost_when_a_subscriber_is_slow(agent: Agent) -> None:
     await agent.run("1")
     async with attached(agent):  # its client never reads what it has subscribed to
@@ -156,6 +158,7 @@ async def test_nothing_is_lost_when_a_subscriber_is_slow(agent: Agent) -> None:
         assert await lines_of(agent, range=range) == [f"chunk {i}" for i in wanted]
 
 
+@pytest.mark.case("R02")
 async def test_native_code_that_holds_the_interpreter_writes_any_amount(agent: Agent) -> None:
     source = (
         "import ctypes\nlibc = ctypes.PyDLL(None)\nlibc.printf(b'%s\\n', b'1' * 200000)\n"

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.anyio
 FULL = "100%|"
 
 
+@pytest.mark.case("M15")
 async def test_a_bar_of_twenty_thousand_updates_is_one_line(agent: Agent) -> None:
     source = (
         "from tqdm import tqdm\nfor i in tqdm(range(20000), mininterval=0, miniters=1): pass\nprint('ready')\n"
@@ -35,6 +36,7 @@ async def test_nested_bars_are_their_last_lines(agent: Agent) -> None:
     assert kept[-1] == "after"
 
 
+@pytest.mark.case("E11")
 async def test_a_notebooks_bars_are_text(agent: Agent) -> None:
     source = (
         "from tqdm.auto import tqdm\nfor i in tqdm(range(500)): pass\nprint('between')\n"
@@ -127,6 +129,7 @@ REDRAWN = {
 
 
 @pytest.mark.parametrize("kind", REDRAWN)
+@pytest.mark.case("M15", "E11")
 async def test_what_is_redrawn_is_read_once(agent: Agent, kind: str) -> None:
     source, wanted = REDRAWN[kind]
     assert (await printed(agent, source)).split("\n") == wanted
@@ -164,6 +167,7 @@ advance(range(6, 11))
 
 
 @pytest.mark.parametrize("kind", LIVE)
+@pytest.mark.case("M15")
 async def test_a_wait_shows_the_current_state(agent: Agent, common_place: Place, kind: str) -> None:
     begin, step, end, shown = LIVE[kind]
     running = body(await agent.run(RUN.format(begin=begin, step=step, end=end, go=f"go {kind}"))).split("\n")

@@ -46,6 +46,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.case("M15")
 async def test_text_is_plain_and_shows_what_no_reader_can_take(agent: Agent, kind: str) -> None:
     source, wanted = TEXTS[kind]
     text = await agent.run(source)
@@ -58,6 +59,7 @@ async def test_a_line_ends_with_a_newline_and_with_nothing_else(agent: Agent) ->
     assert (await agent.text("read_output")).startswith("[lines 1–1 of 1]\n")
 
 
+@pytest.mark.case("M03")
 async def test_a_surrogate_in_an_exception_leaves_its_report_complete(agent: Agent) -> None:
     shown, named = await failed(agent, "raise ValueError(chr(0xd8ff))")
     assert named == r"ValueError: \ud8ff"

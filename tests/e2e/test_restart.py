@@ -70,6 +70,7 @@ async def fifty(agent: Agent) -> set[psutil.Process]:
 
 
 @pytest.mark.parametrize("does", ["nothing", "is deaf", "holds the interpreter"])
+@pytest.mark.case("R08")
 async def test_a_restart_always_works_and_says_how_much_it_ended(agent: Agent, does: str) -> None:
     children = await fifty(agent)
     process, kernel = await kernel_of(agent)
@@ -97,6 +98,7 @@ async def test_a_restart_always_works_and_says_how_much_it_ended(agent: Agent, d
     assert "NameError" in await agent.run("daemon")
 
 
+@pytest.mark.case("R24")
 async def test_whoever_waits_is_told_that_a_restart_ended_the_cell(agent: Agent) -> None:
     process, _ = await living_kernel_of(agent)
     running = asyncio.create_task(

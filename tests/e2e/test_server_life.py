@@ -95,6 +95,7 @@ def in_a_terminal(place: Place) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.case("R12")
 async def test_a_closed_terminal_ends_a_server_that_runs_in_it(place: Place) -> None:
     """As when somebody tries it by hand, or a host gives its servers a terminal."""
     process = in_a_terminal(place)
@@ -113,6 +114,7 @@ async def test_a_closed_terminal_ends_a_server_that_runs_in_it(place: Place) -> 
         process.wait()
 
 
+@pytest.mark.case("R13")
 async def test_a_server_outlives_whoever_launched_it_and_ends_with_its_client(lines: StartLines, place: Place) -> None:
     launcher = lines(command=[sys.executable, "-c", f"import subprocess; subprocess.Popen({COMMAND!r})"])
     assert await launcher.exit_code() == 0
@@ -123,6 +125,7 @@ async def test_a_server_outlives_whoever_launched_it_and_ends_with_its_client(li
 
 
 @pytest.mark.parametrize("end", ["eof", "SIGKILL"])
+@pytest.mark.case("R13")
 async def test_a_server_under_another_subreaper_leaves_nothing_either(
     lines: StartLines, place: Place, end: str
 ) -> None:

@@ -37,6 +37,7 @@ async def test_of_two_cells_sent_together_one_runs_and_one_is_told(start: Start,
 
 
 @pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.case("E02")
 async def test_a_cancelled_call_leaves_its_cell_running_and_a_second_call_finds_it(start: Start, mode: str) -> None:
     async with start(mode=mode) as agent:
         await agent.run("1")
@@ -48,6 +49,7 @@ async def test_a_cancelled_call_leaves_its_cell_running_and_a_second_call_finds_
         assert "slept" in await agent.text("wait", execution=2, timeout_seconds=30, silence_seconds=30)
 
 
+@pytest.mark.case("E02")
 async def test_a_cancelled_request_is_never_answered(lines: StartLines) -> None:
     server = await lines().open()
     await server.cell("1")
@@ -59,6 +61,7 @@ async def test_a_cancelled_request_is_never_answered(lines: StartLines) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.case("E01")
 async def test_progress_tells_elapsed_time_and_last_line_at_least_every_five_seconds(start: Start, mode: str) -> None:
     told: list[tuple[float, str | None]] = []
     arrived: list[float] = []
@@ -69,10 +72,13 @@ async def test_progress_tells_elapsed_time_and_last_line_at_least_every_five_sec
 
     async with start(mode=mode) as agent:
         await agent.run("1")
-        source = "%%loommux --wait 11 --silence 11\nimport time; print('epoch 3', flush=True); time.sleep(11)"
+        source = "import time; print('epoch 3', flush=True); time.sleep(11); 'trained'"
         began = anyio.current_time()
-        await agent.call("run_cell", progress=progress, freeform=source)
+        text = text_of(await agent.call("run_cell", progress=progress, freeform=source))
         ended = anyio.current_time()
+        assert text.splitlines()[1].startswith("Running, silent for ")
+        assert ended - began < 40, "no client gives up before a call that sets no limit has come back by itself"
+        assert (await agent.text("wait", execution=2)).splitlines()[1:] == ["epoch 3", "Out[2]: 'trained'"]
     moments = [began, *arrived, ended]
     assert max(b - a for a, b in itertools.pairwise(moments)) < 5.5
     assert [message for _, message in told if not re.fullmatch(r"[\d.]+ s · epoch 3", message or "")] == []
@@ -96,6 +102,7 @@ async def test_an_ended_result_can_be_had_again_any_number_of_times(start: Start
             assert (await agent.text("wait", execution=1)).splitlines()[1:] == first
 
 
+@pytest.mark.case("P08")
 async def test_status_answers_while_python_holds_the_interpreter(start: Start) -> None:
     async with start() as agent:
         await agent.run("%%loommux --wait 0.2 --silence 0.2\nwhile True: pass")

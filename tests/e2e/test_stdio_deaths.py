@@ -21,6 +21,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.case("M09")
 async def test_a_cell_whose_process_dies_is_killed_and_says_how(start: Start, how: str) -> None:
     async with start() as agent:
         await agent.run("x = 1")

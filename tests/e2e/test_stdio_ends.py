@@ -29,6 +29,7 @@ async def _nothing_left(place: Place) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.case("R12")
 async def test_a_server_that_ends_in_order_leaves_nothing(lines: StartLines, place: Place, end: str) -> None:
     server = await lines().open()
     await server.cell(BACKGROUND)
@@ -113,6 +114,7 @@ async def test_a_client_that_only_closes_its_reading_end_is_gone_too(lines: Star
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("when", ["idle", "busy"])
+@pytest.mark.case("R12")
 async def test_a_killed_server_takes_everything_with_it_within_five_seconds(
     lines: StartLines, place: Place, when: str
 ) -> None:
@@ -129,6 +131,7 @@ async def test_a_killed_server_takes_everything_with_it_within_five_seconds(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.case("R12")
 async def test_a_server_whose_host_is_killed_ends(lines: StartLines, place: Place) -> None:
     script = f"import subprocess, sys, time\nsubprocess.Popen({COMMAND!r}, stdin=subprocess.PIPE)\ntime.sleep(1000)"
     host = lines(command=[sys.executable, "-c", script], stdin=subprocess.DEVNULL)

@@ -68,6 +68,7 @@ def records(place: Place) -> dict[int, str]:
     return {int(str(source).rpartition("(")[2].rstrip(")")): str(state) for source, state in found}
 
 
+@pytest.mark.case("R05")
 async def test_a_thousand_cells_and_every_second_one_is_aimed_at(start: Start, place: Place) -> None:
     async with start() as agent:
         await agent.run("ran = []")

@@ -59,6 +59,7 @@ async def test_it_is_said_when_the_kernel_itself_does_not_answer(start: Start) -
         await agent.call("restart")
 
 
+@pytest.mark.case("R03")
 async def test_a_restart_ends_a_kernel_that_does_not_answer(start: Start) -> None:
     async with start() as agent:
         await agent.run(HELD)

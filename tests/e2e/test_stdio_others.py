@@ -24,6 +24,7 @@ async def test_a_foreign_cell_shares_names_and_numbers_and_the_agent_is_told(sta
             assert "from outside" in await agent.text("read_output", execution=2)
 
 
+@pytest.mark.case("R21")
 async def test_a_foreign_cell_makes_the_kernel_busy_and_is_not_interrupted_by_accident(start: Start) -> None:
     async with start() as agent:
         await agent.run("1")
@@ -38,6 +39,7 @@ async def test_a_foreign_cell_makes_the_kernel_busy_and_is_not_interrupted_by_ac
             await running
 
 
+@pytest.mark.case("E04")
 async def test_closing_or_shutting_down_from_outside_never_stops_the_kernel(start: Start) -> None:
     async with start() as agent:
         await agent.run("x = 42")

@@ -121,6 +121,7 @@ async def test_what_cannot_be_done_is_refused_and_loses_nothing(start: Start, mo
         assert (await agent.run("x + 2")).splitlines()[1:] == ["Out[2]: 42"]
 
 
+@pytest.mark.case("P05")
 async def test_an_expensive_pattern_is_given_up_and_holds_nothing_up(start: Start) -> None:
     async with start() as agent:
         await agent.run("print('a' * 40 + 'b')")

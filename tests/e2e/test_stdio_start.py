@@ -13,6 +13,7 @@ from driving import Place, Start, StartLines, until
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.case("P06")
 async def test_initialize_and_the_tools_are_answered_before_any_kernel_is_ready(
     lines: StartLines, place: Place
 ) -> None:
@@ -28,6 +29,7 @@ async def test_initialize_and_the_tools_are_answered_before_any_kernel_is_ready(
     assert "starting" in status["result"]["content"][0]["text"]
 
 
+@pytest.mark.case("P06")
 async def test_a_kernel_that_cannot_start_is_an_error_of_the_call_with_its_log(lines: StartLines, place: Place) -> None:
     broken = place.workspace / "python"
     broken.write_text("#!/bin/sh\necho no such module >&2\nexit 3\n")

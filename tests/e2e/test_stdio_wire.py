@@ -34,6 +34,7 @@ from typing import IO
 [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]"""
 
 
+@pytest.mark.case("R11")
 async def test_nothing_a_cell_or_its_children_write_reaches_the_servers_output(lines: StartLines) -> None:
     server = await lines().open()
     await server.cell(f"FORGED = {FORGED!r}")
@@ -51,6 +52,7 @@ async def test_nothing_a_cell_or_its_children_write_reaches_the_servers_output(l
     assert await server.rest() == b""
 
 
+@pytest.mark.case("R11")
 async def test_what_is_written_to_descriptors_is_in_the_cells_record(start: Start) -> None:
     async with start() as agent:
         await agent.run(
@@ -62,6 +64,7 @@ async def test_what_is_written_to_descriptors_is_in_the_cells_record(start: Star
         assert "x" in (await agent.text("read_output", execution=1, stream="stderr")).splitlines()
 
 
+@pytest.mark.case("R11")
 async def test_children_never_read_the_servers_input(lines: StartLines) -> None:
     server = await lines().open()
     assert "[]" in await server.cell(
@@ -77,6 +80,7 @@ def pipe_of(stream: IO[bytes]) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.case("R11")
 async def test_the_wire_is_not_among_a_kernels_descriptors(lines: StartLines) -> None:
     server = await lines().open()
     open_ones = await server.cell(DESCRIPTORS)

@@ -83,6 +83,7 @@ async def test_a_cancelled_call_is_not_answered_and_its_cell_goes_on(server: Htt
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.case("E02")
 async def test_fifty_cancelled_calls_of_the_official_client_leave_no_task(
     server: HttpServer, script: Script, mode: str
 ) -> None:

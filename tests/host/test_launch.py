@@ -540,6 +540,7 @@ async def test_an_interpreter_that_is_not_there_is_named(bench: Bench) -> None:
     await launcher.retire(files)
 
 
+@pytest.mark.case("E08")
 async def test_an_interpreter_without_ipykernel_is_told_what_to_install(bench: Bench) -> None:
     files = bench.files()
     launcher = bench.launcher("write=ModuleNotFoundError: No module named 'ipykernel'", "leave=1")

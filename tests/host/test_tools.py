@@ -43,10 +43,12 @@ def test_the_eight_tools_have_the_parameters_and_defaults_of_the_contract() -> N
 
 
 @pytest.mark.parametrize("text", [INSTRUCTIONS, *(tool.description for tool in TOOLS.values())])
+@pytest.mark.case("E12")
 def test_descriptions_and_instructions_are_not_cut_by_any_client(text: str) -> None:
     assert len(text.encode()) < 2000
 
 
+@pytest.mark.case("S05")
 def test_it_is_said_that_this_is_no_sandbox() -> None:
     for text in (INSTRUCTIONS, TOOLS["run_cell"].description):
         assert "Not a sandbox" in text

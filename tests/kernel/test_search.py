@@ -66,6 +66,7 @@ def test_a_literal_has_no_special_characters() -> None:
         ("x", "glob", "auto, literal, regex"),
     ],
 )
+@pytest.mark.case("P05")
 def test_a_bad_query_is_refused_with_the_reason(text: str, mode: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Query.build(text, mode)
@@ -140,6 +141,7 @@ def test_a_construct_that_is_not_understood_goes_line_by_line(pattern: str) -> N
 
 
 @pytest.mark.parametrize("pattern", [r"(a|aa)+$", r"(?V1)(a|aa)+$"])
+@pytest.mark.case("P05")
 def test_a_pattern_that_takes_too_long_ends_and_holds_nothing_up_meanwhile(pattern: str) -> None:
     beats: list[float] = []
     done = threading.Event()

@@ -233,6 +233,7 @@ def test_variables_that_change_meanwhile_are_read_all_the_same() -> None:
 # -- in a kernel ---------------------------------------------------------------------------
 
 
+@pytest.mark.case("P08")
 def test_a_kernel_tells_its_variables_while_a_cell_runs(server: Client) -> None:
     server.run("import os\nanswer, _own = 42, [1]\ndef helper(a, *b): ...")
     before = server.ask("variables")
