@@ -52,7 +52,7 @@ REASONS = {
     Why.CLIENT_LEFT: "its session had ended",
     Why.LET_GO: "its session had attached elsewhere",
     Why.RETENTION_OVER: "nobody had used it for as long as it is kept",
-    Why.UNTOLD_OVER: "nobody had asked for its last result for as long as it is kept",
+    Why.UNTOLD_OVER: "its lease had lapsed, and a result that nobody was told of had been kept long enough",
     Why.ORPHANED: "a cell was running and nobody held it",
 }
 

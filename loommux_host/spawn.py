@@ -107,7 +107,7 @@ class SpawnedByInit:
             ours.close()  # which ends what was begun
             raise
         self._listener = asyncio.create_task(self._listen(reader), name=f"init of {self._mark}")
-        await self._started
+        await asyncio.shield(self._started)  # whoever gives up waiting does not take it from the listener
         return getattr(self, "connection_info", None)
 
     def _spawn(self, cmd: list[str], theirs: socket.socket, **kwargs: Any) -> subprocess.Popen[bytes]:

@@ -38,11 +38,14 @@ class Place:
         self.workspace, self.temporary, self.runtime = workspace, temporary, runtime
         self.mark = uuid.uuid4().hex
         self.errors = temporary / "stderr"
+        #: What a test adds to the environment of its servers.
+        self.more: dict[str, str] = {}
 
     @property
     def environment(self) -> dict[str, str]:
         """What a host passes on; nothing of it is configuration."""
-        return {"JUPYTER_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary), MARK: self.mark}
+        own = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary), MARK: self.mark}
+        return own | self.more
 
     def processes(self) -> list[psutil.Process]:
         """Everything alive that a server of this test is or started."""

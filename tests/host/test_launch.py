@@ -563,6 +563,26 @@ async def test_a_cancelled_start_leaves_nothing(bench: Bench) -> None:
     await launcher.retire(files)
 
 
+@linux
+async def test_a_start_that_is_cancelled_before_the_init_has_answered_leaves_nothing_and_ends_soon(
+    bench: Bench,
+) -> None:
+    files, launcher = bench.files(), bench.launcher("daemon", "sleep")
+    starting = asyncio.create_task(bench.start(launcher, files))
+
+    def is_awaited() -> bool:
+        return any(task.get_name() == f"init of {files.kernel_id}" for task in asyncio.all_tasks())
+
+    async with asyncio.timeout(30):
+        while not is_awaited():
+            await asyncio.sleep(0)
+    starting.cancel()
+    async with asyncio.timeout(4):  # less than the enforcer waits
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    await launcher.retire(files)
+
+
 # -- many ---------------------------------------------------------------------------
 
 
