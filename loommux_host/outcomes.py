@@ -57,7 +57,7 @@ class NotTaken:
 
 @dataclass(frozen=True)
 class Restarted:
-    """`started` is how many processes of the old one lived when it was asked to leave; it may have ended them itself."""
+    """`started` is how many processes of the old one lived when it was asked to leave."""
 
     old: Life | None
     new: Life

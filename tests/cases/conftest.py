@@ -1,4 +1,4 @@
-"""Real servers for what people have reported of systems of this kind: the fixtures of `tests/e2e`, and one over HTTP."""
+"""The real servers of `tests/e2e`, and one over HTTP, for faults that people have reported of such systems."""
 
 from __future__ import annotations
 

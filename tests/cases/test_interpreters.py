@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -59,8 +60,7 @@ async def agent(common_place: Place, python: Path) -> AsyncIterator[Agent]:
     common_place.workspace /= "projekt für zwei"
     common_place.workspace.mkdir()
     configure(common_place, f"kernel_python = {str(python)!r}")
-    (site,) = Path(sys.prefix).glob("lib/python*/site-packages")
-    common_place.more |= {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(site)}
+    common_place.more |= {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": sysconfig.get_path("purelib")}
     async with serving(common_place) as made:
         yield made
 

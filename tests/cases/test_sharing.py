@@ -116,7 +116,8 @@ async def test_state_and_variables_can_be_had_while_a_cell_runs_without_touching
     async with server.agent(**named("p08", "agent")) as agent, server.http() as http:
         source = "%%loommux --wait 0.5\nimport time\nfor step in range(9000): loss = 1 / (step + 1); time.sleep(0.01)"
         assert "Running" in await agent.run(source)
-        assert re.search(r"Running: In \[1\] · running · [\d.]+ m?s · sent by session agent", await agent.text("status"))
+        status = await agent.text("status")
+        assert re.search(r"Running: In \[1\] · running · [\d.]+ m?s · sent by session agent", status)
         assert re.search(r": running, silent for [\d.]+ m?s\n", await agent.text("execution_status"))
         (kernel,) = [k for k in (await http.get("/api/resources")).json()["resources"] if k["name"] == "p08"]
         variables: dict[str, dict[str, Any]] = {}
@@ -180,5 +181,3 @@ async def test_no_answer_of_the_api_can_be_taken_for_a_page_whatever_a_cell_show
             answer = await http.get(path)
             assert re.match(r"application/(json|x-ipynb\+json)", answer.headers["content-type"]), path
             assert answer.headers["x-content-type-options"] == "nosniff", path
-
-
