@@ -162,9 +162,9 @@ import glob, os, sys
 paths = glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ")
 paths += [path for path in glob.glob(os.path.dirname(sys.argv[1]) + "/**", recursive=True) if os.path.isfile(path)]
 def holds(path):
-    try: return "{secret}"[::-1].encode()[::-1] in open(path, "rb").read()
+    try: return b"correct-horse" + b"-battery" in open(path, "rb").read()
     except OSError: return False
-[path for path in paths if holds(path) and not path.endswith((".sqlite", ".sqlite-wal"))]"""
+[path for path in paths if holds(path)]"""
 
 
 # -- whom it lets in --------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_a_given_token_opens_every_route_and_is_never_shown(place: Place) 
             assert (await http.get(f"{path}?token=correct-horse-battery")).status_code == 401
         assert (await http.get("/api/health", headers=good)).status_code == 200
         async with server.agent(**good) as agent:
-            assert "Out[1]: []" in await agent.run(SECRETS.format(secret="correct-horse" + "-battery"))
+            assert "Out[1]: []" in await agent.run(SECRETS)
     assert "correct-horse" not in place.log()
 
 
