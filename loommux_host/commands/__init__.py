@@ -54,6 +54,28 @@ COMMANDS: Mapping[str, Command] = {
             "loommux connect https://lab.example.org/mcp --token-file ~/.config/loommux/token",
         ),
     ),
+    "kernels": Command(
+        "kernels", "list every kernel of every server of yours",
+        ("loommux kernels", "loommux kernels --json | python -m json.tool"),
+    ),
+    "run": Command(
+        "run", "run a cell in a kernel",
+        ("loommux run 'len(rows)'", "loommux run --kernel report - < check.py", "loommux run --wait 5 --json 'fit()'"),
+    ),
+    "logs": Command(
+        "logs", "show a cell's output, all of it, or as it arrives",
+        ("loommux logs report", "loommux logs report 7 --tail 20", "loommux logs report --follow"),
+    ),
+    "interrupt": Command(
+        "interrupt", "interrupt a kernel's cell",
+        ("loommux interrupt report", "loommux interrupt report --execution 7"),
+    ),
+    "restart": Command("restart", "replace a kernel's process", ("loommux restart report",)),
+    "recycle": Command("recycle", "end a kernel", ("loommux recycle report", "loommux recycle report --force")),
+    "export": Command(
+        "export", "write a kernel's cells as a notebook",
+        ("loommux export report report.ipynb", "loommux export report - > report.ipynb"),
+    ),
 }  # fmt: skip
 
 

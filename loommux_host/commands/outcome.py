@@ -13,18 +13,38 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: What was asked for was done.
-DONE = 0
-#: It was done, and what came out is a failure: a cell that raised, a check that found something.
-FAILED = 1
-#: The command line cannot be used.
-USAGE = 2
-#: Nothing was done; the status word says why.
-REFUSED = 3
-#: The time to wait is over, and the cell still runs.
-RUNNING = 4
-#: Ended by Ctrl+C, as shells count it.
-INTERRUPTED = 130
+from loommux_kernel.transport import DaemonError
+
+DONE, FAILED, USAGE, REFUSED, RUNNING, INTERRUPTED = 0, 1, 2, 3, 4, 130
+#: What each exit code means, for the reference.
+EXITS: Mapping[int, str] = {
+    DONE: "what was asked for was done",
+    FAILED: "it was done, and what came out is a failure: a cell that raised, a check that found something",
+    USAGE: "the command line cannot be used, or a server cannot start",
+    REFUSED: "nothing was done; the status word on stderr says why",
+    RUNNING: "the time to wait is over, and the cell still runs",
+    INTERRUPTED: "ended by Ctrl+C",
+}
+#: The status words that commands add to those of the server.
+WORDS: Mapping[str, str] = {
+    "invalid_argument": "an argument's value is not allowed",
+    "host_not_found": "install: no MCP host was found on this machine",
+    "entry_differs": "install: the file has another entry of that name",
+    "file_unreadable": "a file cannot be read, or is not UTF-8",
+    "file_not_understood": "install: the file is not what the host writes, so it was left alone",
+    "file_changed": "install: another program changed the file meanwhile",
+    "file_not_writable": "a file cannot be written",
+    "file_exists": "export: the file is there already",
+    "server_not_found": "no server of yours has that process id",
+    "kernel_not_found": "no kernel is called that",
+    "kernel_ambiguous": "several kernels could be meant; the text lists their ids",
+    "directory_refused": "the directory of your servers cannot be trusted",
+    "no_standard_streams": "connect: there is no standard input or output",
+    "busy": "run: another cell runs in that kernel",
+    "unreachable": "the server cannot be reached",
+    "timeout": "the server did not answer in time",
+    "bad_response": "what answered is no loommux server",
+}
 
 
 class Refused(Exception):
@@ -46,7 +66,7 @@ def guarded(run: Callable[[Namespace], int], options: Namespace) -> int:
         code = run(options)
         sys.stdout.flush()
         return code
-    except Refused as refused:
+    except (Refused, DaemonError) as refused:
         if getattr(options, "json", False):
             show_json({"ok": False, "status": refused.status, "message": refused.message})
         say(f"{refused.status}: {refused.message}")

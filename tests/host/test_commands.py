@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from loommux_host import cli, commands
+from loommux_host import cli, commands, words
+from loommux_host.commands.outcome import WORDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+#: What a command or a client may repeat of what its server says.
+SERVERS_WORDS = set().union(words.REFUSALS, words.INTERRUPTS, words.KERNELS)
 #: What only commands need; a server that starts has none of it.
 FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.commands.outcome")
 
@@ -68,3 +74,18 @@ def test_a_servers_start_pays_for_no_command() -> None:
     code = f"{start}; print([m for m in {FOREIGN_TO_A_START} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_status_word_of_a_command_is_in_the_reference_and_used() -> None:
+    used: set[str] = set()
+    for folder in ("loommux_host/commands", "loommux_kernel"):
+        for path in (ROOT / folder).glob("*.py"):
+            used |= set(re.findall(r'\b(?:Refused|DaemonError)\(\s*"(\w+)"', path.read_text()))
+    assert used - set(WORDS) <= SERVERS_WORDS
+    assert set(WORDS) <= used | {"invalid_argument"}
+
+
+def test_the_generated_pages_of_the_reference_are_up_to_date() -> None:
+    pages: dict[str, Callable[[], str]] = runpy.run_path(str(ROOT / "docs" / "generate.py"))["PAGES"]
+    for name, page in pages.items():
+        assert (ROOT / "docs" / name).read_text() == page(), f"run `python docs/generate.py`: {name}"

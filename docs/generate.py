@@ -1,0 +1,112 @@
+"""Write the pages of the reference that the code itself knows: the commands, the settings, the HTTP API.
+
+python docs/generate.py           # `make docs` does it first; a test compares what is committed
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from loommux_host import commands, settings
+from loommux_host.apitable import endpoints
+from loommux_host.commands.outcome import EXITS, WORDS
+from loommux_host.config import parser as server_parser
+
+DOCS = Path(__file__).resolve().parent
+HEAD = "<!-- Written by docs/generate.py from the code; change it there. -->\n"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines)
+
+
+def arguments_of(parser: ArgumentParser) -> list[list[str]]:
+    rows = []
+    for action in parser._actions:
+        if "-h" in action.option_strings:
+            continue
+        value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
+        takes = action.nargs != 0
+        names = action.option_strings or [str(action.metavar or action.dest)]
+        shown = f" {value or action.dest.upper()}" if takes and action.option_strings else ""
+        rows.append([f"`{names[-1]}{shown}`", (action.help or "").replace("%%", "%")])
+    return rows
+
+
+def command_page() -> str:
+    parts = [
+        HEAD,
+        "# Commands\n",
+        "`loommux` without a command is the MCP server: over stdio, or over HTTP with `--server`.\n",
+        "## `loommux`\n",
+        table(["flag", "does"], arguments_of(server_parser())),
+        '\n`eval "$(loommux --print-completion bash)"` lets the shell complete commands, flags, values and the names'
+        " of kernels that live.\n",
+    ]
+    for name in commands.COMMANDS:
+        parser = ArgumentParser(prog=f"loommux {name}")
+        module = commands.fill(name, parser)
+        text = (module.__doc__ or "").strip().replace("\n", " ").replace("  ", "\n\n")
+        usage = re.sub(r"\s+", " ", parser.format_usage().removeprefix("usage: ")).replace(" [-h]", "").strip()
+        examples = "\n".join(commands.COMMANDS[name].examples)
+        parts += [
+            f"## `loommux {name}`\n", f"{text}\n", f"```text\n{usage}\n```\n",
+            table(["argument", "does"], arguments_of(parser)), f"\n```sh\n{examples}\n```\n",
+        ]  # fmt: skip
+    parts += [
+        "## Exit codes\n", table(["code", "meaning"], [[f"`{code}`", text] for code, text in EXITS.items()]),
+        "\n## Status words of commands\n",
+        "A refusal is one line on stderr, `loommux: WORD: TEXT`; with `--json` stdout carries"
+        ' `{"ok": false, "status": WORD, "message": TEXT}`. The server\'s own words are in the'
+        " [reference](reference.md#status-words).\n",
+        table(["word", "meaning"], [[f"`{word}`", text] for word, text in WORDS.items()]),
+    ]  # fmt: skip
+    return "\n".join(parts) + "\n"
+
+
+def settings_page() -> str:
+    source = Path(settings.__file__).read_text()
+    rows = []
+    for field in fields(settings.Settings):
+        comment = re.search(rf"((?:    #: [^\n]*\n)*)    {field.name}: ([^\n=]+)", source)
+        assert comment is not None
+        text = " ".join(line.strip().removeprefix("#: ") for line in comment[1].splitlines())
+        default = "the server's" if field.name == "kernel_python" else repr(getattr(settings.Settings(), field.name))
+        default = "'ipc', on Windows 'tcp'" if field.name == "kernel_transport" else default
+        rows.append([f"`{field.name}`", f"`{comment[2].strip()}`", f"`{default}`", text])
+    return "\n".join([
+        HEAD, "# Settings of `config.py`\n",
+        "`config.py` in the configuration directory is ordinary Python; these names are settings, and"
+        " `resolve_workspace(launch_cwd: Path) -> Path | str` says where kernels work. Times are seconds, sizes bytes."
+        " What each lease setting means is under [Sessions and leases](http.md#leases).\n",
+        table(["setting", "value", "default", ""], rows),
+    ]) + "\n"  # fmt: skip
+
+
+def api_page() -> str:
+    class Anything:
+        def __getattr__(self, name: str) -> object:
+            return None
+
+    rows = []
+    for one in endpoints(cast(Any, Anything())):
+        given = ", ".join(f"`{p.name}`" for p in (*(one.query or ()), *(one.body or ())))
+        rows.append([f"`{one.method} {one.path}`", one.summary, given])
+    return "\n".join([
+        HEAD, "# HTTP API\n",
+        "Of a server over HTTP at its port, with the token if it has one; of every server on its private socket."
+        " `GET /api/openapi.json` describes it in full.\n",
+        table(["endpoint", "does", "arguments"], rows),
+    ]) + "\n"  # fmt: skip
+
+
+PAGES = {"commands.md": command_page, "settings.md": settings_page, "api.md": api_page}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())

@@ -1,0 +1,74 @@
+"""List every kernel of every server of yours, also of those that an MCP host started over stdio."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import Any
+
+from .outcome import DONE, FAILED, json_argument, say, show, show_json
+from .reach import Place, places, server_argument
+
+COLUMNS = ("KERNEL", "ID", "STATE", "CELL", "IDLE", "MEMORY", "CELLS", "HELD BY")
+
+
+def arguments(parser: ArgumentParser) -> None:
+    server_argument(parser)
+    json_argument(parser)
+
+
+def run(options: Namespace) -> int:
+    found = places(options.server)
+    if options.json:
+        show_json({"ok": True, "servers": [_fields(place) for place in found]})
+    elif not found:
+        say("no server of yours runs; an MCP host starts one, or loommux --server")
+    else:
+        show("\n\n".join(_shown(place) for place in found))
+    return FAILED if any(place.trouble for place in found) else DONE
+
+
+def _fields(place: Place) -> dict[str, Any]:
+    return {**asdict(place.server), "kernels": list(place.kernels), "trouble": place.trouble}
+
+
+def _shown(place: Place) -> str:
+    server = place.server
+    where = f" at {server.endpoint}" if server.endpoint else ""
+    head = f"server {server.pid}, {server.transport}{where}, in {server.workspace}"
+    if place.trouble:
+        return f"{head}\n  does not answer: {place.trouble}"
+    if not place.kernels:
+        return f"{head}\n  no kernels yet"
+    # Children stand below their home.
+    homes = {kernel["resource_id"]: kernel["path"] for kernel in place.kernels}
+    ordered = sorted(place.kernels, key=lambda k: (homes.get(k["home"] or k["resource_id"], ""), bool(k["home"])))
+    rows = [COLUMNS, *map(_row, ordered)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join([head, *(f"  {line}" for line in lines)])
+
+
+def _row(kernel: dict[str, Any]) -> tuple[str, ...]:
+    name = f"  {kernel['name']}" if kernel["home"] else kernel["name"]
+    running = kernel["current_execution"]
+    return (
+        name,
+        kernel["resource_id"][:8],
+        kernel["kernel_state"] if kernel["kernel_state"] != "running" else "busy" if kernel["busy"] else "idle",
+        _cell(running) if running else "-",
+        "-" if kernel["busy"] or kernel["idle_since"] is None else _seconds(time.time() - kernel["idle_since"]),
+        "-" if kernel["rss_bytes"] is None else f"{kernel['rss_bytes'] / (1 << 20):.0f} MiB",
+        str(kernel["execution_count"]),
+        ", ".join(lease.get("label") or "a session" for lease in kernel["leases"]) or "-",
+    )
+
+
+def _cell(execution: dict[str, Any]) -> str:
+    number = execution.get("execution")
+    return f"In [{' ' if number is None else number}] {_seconds(execution.get('elapsed_seconds') or 0)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(0.0, seconds):.0f} s"

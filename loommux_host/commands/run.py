@@ -1,0 +1,91 @@
+"""Run a cell in a kernel that lives, and show its output as it arrives.
+
+The agent that works there is told. Ctrl+C interrupts the cell; a second one leaves it running.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from loommux_kernel.client import DaemonError
+
+from .following import Following
+from .outcome import DONE, FAILED, RUNNING, Refused, json_argument, say, show_json
+from .reach import Found, complete_kernels, find, server_argument
+
+#: How long, in seconds, the answer to a cell that has ended may take.
+RESULT_SECONDS = 30.0
+
+
+def arguments(parser: ArgumentParser) -> None:
+    kernel = parser.add_argument(
+        "--kernel", metavar="NAME", help="a name, a path like /main/child, or an id (default: the only main kernel)"
+    )
+    kernel.completer = complete_kernels  # pyright: ignore[reportAttributeAccessIssue]
+    server_argument(parser)
+    parser.add_argument("--wait", type=float, metavar="SECONDS", help="leave the cell running after so long")
+    json_argument(parser)
+    parser.add_argument("code", metavar="CODE", nargs="?", default="-", help="the cell; - or nothing: read from stdin")
+
+
+def run(options: Namespace) -> int:
+    if options.wait is not None and options.wait < 0:
+        raise Refused("invalid_argument", f"--wait {options.wait:g} is not possible: seconds, 0 or more")
+    found = find(options)
+    source = sys.stdin.read() if options.code == "-" else options.code
+    began = _begun(found, source)
+    end = None if options.wait is None else time.monotonic() + options.wait
+    following = Following(found, began["execution"], began["process"], end=end)
+    _followed(following, quiet=options.json)
+    if following.state == "running" and not options.json:
+        name = shlex.quote(found.snapshot["name"])
+        say(f"In [{following.execution}] goes on: loommux logs {name} {following.execution} --follow")
+        return RUNNING
+    result = found.handle.wait(following.execution, 0, process=following.process, timeout=RESULT_SECONDS)
+    if options.json:
+        show_json(result)
+    else:
+        _remarks(result)
+    return RUNNING if result["status"] == "running" else DONE if result["status"] == "completed" else FAILED
+
+
+def _begun(found: Found, source: str) -> dict[str, Any]:
+    """Submit the cell; a refusal names commands, not tools."""
+    try:
+        return found.handle.run_cell(source, wait_seconds=0, silence_seconds=0)
+    except DaemonError as error:
+        if error.status != "busy":
+            raise
+        name = shlex.quote(found.snapshot["name"])
+        what = error.message.partition(" Use wait()")[0]
+        raise Refused("busy", f"{what} See loommux logs {name} --follow, or loommux interrupt {name}.") from None
+
+
+def _followed(following: Following, *, quiet: bool) -> None:
+    """Show output until the cell ends, or the time is over; the first Ctrl+C is for the cell."""
+    interrupted = False
+    while True:
+        try:
+            for text in following:
+                if not quiet:
+                    sys.stdout.write(text)
+                    sys.stdout.flush()
+            return
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            following.found.handle.interrupt(following.execution)
+            quiet = True
+
+
+def _remarks(result: dict[str, Any]) -> None:
+    """What is not in the output: how it ended, what the environment says."""
+    if result["status"] in ("interrupted", "killed"):
+        say(f"In [{result['execution']}] was {result['status']}")
+    for notice in result.get("notices") or ():
+        say(notice["text"] if isinstance(notice, dict) else str(notice))
