@@ -78,6 +78,7 @@ class Daemon:
         *,
         timeout: float = TIMEOUT,
     ) -> bytes:
+        """The same, with the answer as it came."""
         with self.line() as line:
             return line.ask(method, path, query, body, timeout=timeout)
 
