@@ -225,7 +225,7 @@ async def test_a_child_that_dies_says_how_and_leaves_the_parent_as_it_was(agent:
         agent, f"{HEADER} --kernel mortal\nimport os\nprint('last', flush=True)\nos.write(1, b'native\\n'); os._exit(3)"
     )
     *said, last = shown.split("\n")
-    assert said[0] == "last"
+    assert said == ["last", "native"]
     assert last.startswith("ForwardedCellError: mortal: killed: process 1 exited with code 3"), last
     assert "'kept'" in await agent.run("kept")
 
