@@ -58,6 +58,14 @@ class Guard(Base):
         if self._loommux is not None:
             put_in_namespace(self, self._loommux)
 
+    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
+        """As IPython's; a soft `%reset` takes variables away one by one, and what the user put in our place too."""
+        __tracebackhide__ = True
+        result = super().run_line_magic(magic_name, line, _stack_depth=_stack_depth + 1)
+        if magic_name == "reset" and self._loommux is not None:
+            put_in_namespace(self, self._loommux)
+        return result
+
     def forget_failures(self) -> None:
         """ipykernel would report an earlier cell's failure as this one's."""
         self._last_traceback = None

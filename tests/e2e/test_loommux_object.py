@@ -15,6 +15,7 @@ from shown import body, failed
 
 pytestmark = pytest.mark.anyio
 
+COLUMNS = ["name", "id", "state", "busy", "idle", "pid", "executions", "leases", "kept", "scope", "home"]
 ERRORS = "from loommux_kernel.client import DaemonError\n"
 
 
@@ -43,7 +44,7 @@ async def test_its_help_names_what_it_can(agent: Agent) -> None:
 async def test_every_kernel_is_in_a_table(agent: Agent) -> None:
     await value(agent, "loommux.create('lab')")
     lines = (await value(agent, "loommux.kernels()")).split("\n")
-    assert lines[1].split() == "name id state busy idle pid executions leases kept scope home".split()
+    assert lines[1].split() == COLUMNS
     (mine,) = [line for line in lines[2:] if line.endswith(" -")]
     (lab,) = [line for line in lines[2:] if line.startswith("lab ")]
     assert lab.split()[-1] == mine.split()[0]
@@ -101,9 +102,8 @@ print('all')"""
 async def test_output_can_be_followed_as_it_arrives(agent: Agent) -> None:
     source = """\
 lab = loommux.create('lab')
-waits = "import time\\nfor i in range(200): print(i)\\nwhile not go: time.sleep(0.01)\\nprint('end', end='')"
-lab.run_cell('import threading; go = []')
-n = lab.run_cell(waits.replace('not go', 'not os.path.exists("go")').replace('import time', 'import os, time'), wait_seconds=0)
+waits = "while not os.path.exists('go'): time.sleep(0.01)\\nprint('end', end='')"
+n = lab.run_cell("import os, time\\nfor i in range(200): print(i)\\n" + waits, wait_seconds=0)
 texts = []
 for text in lab.follow(n['execution']):
     texts.append(text)
@@ -141,7 +141,7 @@ async def test_a_kernels_executions_are_exported_as_a_notebook(agent: Agent, com
     await value(agent, "print('to be exported')")
     path = Path((await value(agent, "print(loommux.export('run.ipynb'))")).strip())
     assert path == common_place.workspace / "run.ipynb"
-    cells = json.loads(path.read_text())["cells"]
+    cells = json.loads(await anyio.Path(path).read_text())["cells"]
     assert any("to be exported" in "".join(cell["source"]) for cell in cells)
 
 

@@ -39,8 +39,8 @@ async def test_three_watches_beside_running_cells_are_waited_for_by_name_and_by_
     running = await agent.text("wait", watch="never", timeout_seconds=0.05)
     assert running.startswith("Running: never (")
 
+    first: list[str] = []
     async with anyio.create_task_group() as group:
-        first: list[str] = []
 
         async def wait() -> None:
             first.append(await agent.text("wait", watch="next", timeout_seconds=60, silence_seconds=60))
@@ -84,8 +84,8 @@ async def test_a_restart_ends_watches_and_whoever_waits_for_them(agent: Agent) -
         "import asyncio, threading\nloommux.watch('task', asyncio.sleep(1000))\n"
         "loommux.watch('thread', threading.Event().wait)"
     )
+    ended: dict[str, str] = {}
     async with anyio.create_task_group() as group:
-        ended: dict[str, str] = {}
 
         async def wait(name: str) -> None:
             result = await agent.call("wait", watch=name, timeout_seconds=60, silence_seconds=60)
