@@ -60,7 +60,7 @@ class Api:
 
     def __post_init__(self) -> None:
         self.viewing = Viewing(self.history.news)
-        self.relaying = Relaying(self.history.news)
+        self.relaying = Relaying(self.history.news, self.service.sessions)
         self.rights = Rights(self.service.registry, self.service.sessions, self.fleet.leasing)
 
     # -- kernels ------------------------------------------------------------------
@@ -81,7 +81,9 @@ class Api:
         return await self.fleet.snapshot(self._kernel(request))
 
     async def status(self, request: Request, arguments: Arguments) -> Response:
-        return await self._answered(await self.service.status(caller_of(request), kernel=self._kernel(request).id))
+        return await self._answered(
+            request, await self.service.status(caller_of(request), kernel=self._kernel(request).id)
+        )
 
     async def rename(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         who, kernel = self._changing(request)
@@ -113,7 +115,7 @@ class Api:
         answer = self.service.execution_status(
             caller_of(request), execution=arguments["n"], process=arguments["process"], kernel=kernel
         )
-        return await self._answered(await answer)
+        return await self._answered(request, await answer)
 
     async def run(self, request: Request, arguments: Arguments) -> Response:
         patience = Patience(arguments["wait_seconds"], arguments["silence_seconds"])
@@ -121,31 +123,37 @@ class Api:
         answer = self.service.run_cell(
             who, arguments["source"], kernel=kernel.id, patience=patience, relay=bool(arguments["relay"] and who.kernel)
         )
-        return await self._answered(await answer)
+        return await self._answered(request, await answer)
 
     async def wait(self, request: Request, arguments: Arguments) -> Response:
         arguments["timeout_seconds"] = arguments.pop("wait_seconds")
         return await self._answered(
-            await self.service.wait(caller_of(request), **arguments, kernel=self._kernel(request).id)
+            request, await self.service.wait(caller_of(request), **arguments, kernel=self._kernel(request).id)
         )
 
     async def output(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id
-        return await self._answered(await self.service.read_output(caller_of(request), **arguments, kernel=kernel))
+        return await self._answered(
+            request, await self.service.read_output(caller_of(request), **arguments, kernel=kernel)
+        )
 
     async def search(self, request: Request, arguments: Arguments) -> Response:
         kernel = self._kernel(request).id
-        return await self._answered(await self.service.search_output(caller_of(request), **arguments, kernel=kernel))
+        return await self._answered(
+            request, await self.service.search_output(caller_of(request), **arguments, kernel=kernel)
+        )
 
     async def combined(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         a = arguments
         return await self.history.follow(
-            self._kernel(request), a["execution"], a["process"], a["stream"], a["since"], a["wait"]
+            self._kernel(request), a["execution"], a["process"], a["stream"], a["since"], a["wait"], a["mark"]
         )
 
     async def relay(self, request: Request, arguments: Arguments) -> Response:
         a = arguments
-        lines = await self.relaying.lines(self._kernel(request), a["execution"], a["process"], a["after"], a["wait"])
+        lines = await self.relaying.lines(
+            caller_of(request), self._kernel(request), a["execution"], a["process"], a["after"], a["wait"]
+        )
         return Response(lines, media_type=NDJSON, headers={"cache-control": "no-store"})
 
     async def lines(self, request: Request, arguments: Arguments) -> dict[str, Any]:
@@ -184,11 +192,11 @@ class Api:
 
     async def interrupt(self, request: Request, arguments: Arguments) -> Response:
         who, kernel = self._running(request)
-        return await self._answered(await self.service.interrupt(who, **arguments, kernel=kernel.id))
+        return await self._answered(request, await self.service.interrupt(who, **arguments, kernel=kernel.id))
 
     async def restart(self, request: Request, arguments: Arguments) -> Response:
         who, kernel = self._changing(request)
-        return await self._answered(await self.service.restart(who, kernel=kernel.id))
+        return await self._answered(request, await self.service.restart(who, kernel=kernel.id))
 
     # -- the server ---------------------------------------------------------------
 
@@ -233,12 +241,14 @@ class Api:
         self.rights.run(who, kernel)
         return who, kernel
 
-    async def _answered(self, answer: Answer) -> Response:
-        """A use-case's answer as the fields of structured mode."""
+    async def _answered(self, request: Request, answer: Answer) -> Response:
+        """A use-case's answer as the fields of structured mode. Kernels are told by it; people only look."""
         from .render import render
 
         made = partial(render, answer, structured=True, limits=self.limits)
         rendered = await asyncio.to_thread(made) if is_large(answer) else made()
+        if caller_of(request).kernel is not None:
+            answer.delivered()
         fields = rendered.structured or {}
         if not fields.get("ok"):
             return error(CODES.get(fields["status"], 400), fields["status"], fields.get("message") or fields["status"])

@@ -106,6 +106,7 @@ FOLLOWS = [
     STREAM,
     Parameter("since", COUNT, "Settled lines had so far.", default=0),
     Parameter("wait", FOLLOW, "Wait at most so long for something new.", default=0),
+    Parameter("mark", TEXT, "`mark` of the answer before: what changed since is new."),
 ]
 RELAYS = [
     Parameter("execution", POSITIVE, "A cell that was run with `relay`.", required=True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import zlib
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -76,24 +77,30 @@ class History:
         return _pieces(notebook(kernel.name, kernel.id, parts, now()), parts)
 
     async def follow(
-        self, kernel: Kernel, number: int | None, process: int | None, stream: Stream, since: int, seconds: float
+        self,
+        kernel: Kernel,
+        number: int | None,
+        process: int | None,
+        stream: Stream,
+        since: int,
+        seconds: float,
+        mark: str | None = None,
     ) -> dict[str, Any]:
         """Settled text after the first `since` settled lines, how many are settled then, and what may still change.
 
-        With `seconds`, waits at most so long for any of it, or for the end. Raises `Refused`.
+        With `seconds`, waits at most so long for any of it, or for the end; `mark` is that of the answer
+        before, so that a change since then counts as well. Raises `Refused`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         chosen = await choose(kernel, number, process)
-        before: str | None = None
         while True:
             await chosen.life.flush()
             running = chosen.view.running if chosen.view is not None else chosen.facts.state is State.RUNNING
             text, settled, tail = await in_thread(_since, chosen, stream, since)
-            left = deadline - loop.time()
-            if text or not running or left <= 0 or (before is not None and tail != before) or self.news.over:
+            left, before, mark = deadline - loop.time(), mark, f"{zlib.crc32(tail.encode(errors='surrogatepass')):x}"
+            if text or not running or left <= 0 or before not in (None, mark) or self.news.over:
                 break
-            before = tail
             await self.news.wait(kernel, min(left, 1.0))
         return {
             "execution": chosen.facts.number,
@@ -102,6 +109,7 @@ class History:
             "text": text,
             "offset": settled,
             "tail": tail,
+            "mark": mark,
         }
 
 

@@ -180,6 +180,8 @@ class Kernel:
                     raise KernelStartFailed(str(error), error.log_tail) from error
                 continue
             self.life = await self._begun(process)
+            if process.launch.kernel_name != self.name:  # renamed while it started
+                await self.life.ask("rename", {"name": self.name}, deadline=ASIDE_SECONDS)
             return self.life
         raise AssertionError("unreachable")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
-from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View
+from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
 from loommux_host.process import Exit, Process
 from loommux_host.reading import in_thread, read_latest
 from loommux_host.relay import Relay
@@ -221,6 +221,7 @@ class Life:
             match change:
                 case Missed():
                     self._mend_soon()
+                    self._own(self._mend_watches())
                     continue
                 case Noticed() if not self._first_heard(change):
                     continue
@@ -231,7 +232,7 @@ class Life:
                 case _:
                     pass
             self._on_change(self, change)
-        if any(isinstance(c, Started | Ended) for c in changes):
+        if any(isinstance(c, Started | Ended | WatchesChanged) for c in changes):
             self.pulse.beat()
 
     def _first_heard(self, notice: Noticed) -> bool:
@@ -266,7 +267,21 @@ class Life:
         if status is None or status["sequence"] > self.mirror.last_sequence or self.pending is not None:
             await self.mend()
         if status is not None:
-            self.mirror.caught_up(status["sequence"], status["last_serial"])
+            self._caught_up(status)
+
+    def _caught_up(self, status: dict[str, Any]) -> None:
+        """What the kernel said of itself after the store was read; events may have told more meanwhile."""
+        if status["sequence"] >= self.mirror.last_sequence:
+            self.mirror.watches.mend(status["watches"], now())
+        self.mirror.caught_up(status["sequence"], status["last_serial"])
+        self.pulse.beat()
+
+    async def _mend_watches(self) -> None:
+        """No store has them: the kernel says what is pending, as soon as it can."""
+        status = await self.ask("status", deadline=PROBE_SECONDS)
+        if status is not None and status["sequence"] >= self.mirror.last_sequence:
+            self.mirror.watches.mend(status["watches"], now())
+            self.pulse.beat()
 
     def _mend_soon(self) -> None:
         self._mend_again = True
@@ -335,7 +350,8 @@ class Life:
         """
         try:
             async with asyncio.timeout(FINISH_SECONDS):
-                await in_thread(finish, self.records, exit_.at, self.process.launch.records_budget_bytes)
+                budget = self.process.launch.records_budget_bytes
+                await in_thread(finish, self.records, exit_.at, budget, self._relayed())
                 return *await in_thread(read_latest, self.records, self._notice_id), True
         except Exception:
             log.exception("the records of process %d could not be finished", self.process.process)
@@ -346,6 +362,11 @@ class Life:
             log.exception("what process %d began last cannot be read", self.process.process)
             begun = None
         return [begun] if begun is not None else [], [], begun is not None
+
+    def _relayed(self) -> str | None:
+        """Where what runs, or is about to, is kept as it is said."""
+        running = (str(relay.path) for view, relay in self.relays.values() if view.running and not relay.closed)
+        return next(running, self.pending.submission.relay if self.pending is not None else None)
 
     def _death_of(self, exit_: Exit) -> Death:
         cause, by, _ = self.ending or ("signal" if exit_.signal else "exit", None, None)

@@ -22,11 +22,14 @@ from loommux_kernel.protocol import (
     LaunchFile,
     NoticeGiven,
     Origin,
+    Outcome,
     OutputArrived,
     Reply,
     State,
     Stream,
     Submission,
+    WatchEnded,
+    WatchStarted,
     now,
 )
 from loommux_kernel.records import RecordWriter
@@ -74,6 +77,7 @@ class MemoryChannel:
         self.answers.set()
         self.interrupts_land = True
         self.clients: list[dict[str, Any]] = []
+        self.watches: dict[str, int | None] = {}
         self.told: list[int] = []
         self.variables: list[dict[str, Any]] = []
         self.children: dict[str, list[int]] = {"pending_children": [], "left_children": []}
@@ -161,6 +165,15 @@ class MemoryChannel:
         self.records.commit()
         self._tell(NoticeGiven, at, serial=serial, number=number, label=label, text=text)
 
+    def watch(self, name: str, number: int | None = None) -> None:
+        """A watch begins."""
+        self.watches[name] = number
+        self._tell(WatchStarted, name=name, serial=number, number=number)
+
+    def watch_over(self, name: str, outcome: Outcome, ename: str | None = None, evalue: str | None = None) -> None:
+        number = self.watches.pop(name)
+        self._tell(WatchEnded, name=name, serial=number, number=number, outcome=outcome, ename=ename, evalue=evalue)
+
     async def _submitted(self, source: str, submission: Submission) -> Reply:
         async with self.turn:
             if submission.id in self._withdrawn:
@@ -219,6 +232,7 @@ class MemoryChannel:
             "sequence": self._sequence,
             "last_serial": self._serial,
             "clients": self.clients,
+            "watches": [{"name": name, "serial": n, "number": n, "at": now()} for name, n in self.watches.items()],
         }
 
     def _interrupt(self, serial: int | None, submission: str | None, asked_at: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from loommux_host.watches import Watches
 from loommux_kernel.protocol import (
     Counts,
     Event,
@@ -27,6 +28,8 @@ from loommux_kernel.protocol import (
     State,
     Stream,
     Submission,
+    WatchEnded,
+    WatchStarted,
 )
 from loommux_kernel.records import ExecutionRecord
 
@@ -99,7 +102,12 @@ class Missed:
     """Events were lost: the store has to be read."""
 
 
-Change = Started | Ended | Printed | Noticed | Missed
+@dataclass(frozen=True)
+class WatchesChanged:
+    """A watch began or ended."""
+
+
+Change = Started | Ended | Printed | Noticed | WatchesChanged | Missed
 
 
 class Mirror:
@@ -113,6 +121,7 @@ class Mirror:
         self.late: dict[int, tuple[int | None, int]] = {}
         #: Serials of startup files.
         self.startups: set[int] = set()
+        self.watches = Watches()
         self.last_serial = 0
         self.last_sequence = 0
         self.idle_since: float = ready_at
@@ -171,6 +180,12 @@ class Mirror:
                 changes.append(Noticed(event.serial, event.number, event.label, event.text, event.at))
             case InputAwaited():
                 self.waiting_for_input = event.serial if event.waiting else None
+            case WatchStarted():
+                self.watches.started(event)
+                changes.append(WatchesChanged())
+            case WatchEnded():
+                self.watches.over(event)
+                changes.append(WatchesChanged())
             case _:
                 pass
         return changes
@@ -221,6 +236,7 @@ class Mirror:
 
     def killed(self, at: float) -> list[Change]:
         """The process is gone: whatever still ran ended with it."""
+        self.watches.lost(at)
         ended = [replace(v, state=State.KILLED, completed_at=at, updated_at=at) for v in self._running]
         return [change for view in ended for change in self._take(view)]
 

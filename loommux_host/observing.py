@@ -103,6 +103,7 @@ class Observer:
             recent=of_view(life, life.mirror.recent) if life and life.mirror.recent else None,
             last_five=[of_view(life, view) for view in views] if life else [],
             children=[child.name for child in self._registry.children(kernel.id)],
+            watches=[watch.name for watch in life.mirror.watches.pending] if life and life.alive else [],
             others=self._others(caller, kernel),
             attach_command=attach_command(life.process.launch.connection_file) if life else None,
             last_notices=notices,

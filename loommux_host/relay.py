@@ -26,7 +26,7 @@ class Relay:
     """One file, from its execution's start until its last line was handed out. On the loop, but for `read`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._timer: asyncio.TimerHandle | None = None
         self.closed = False
         self.asked()
@@ -40,8 +40,8 @@ class Relay:
 
     def read(self, after: int) -> bytes:
         """Whole lines from byte `after` on, what comes before them is let go; empty when there is none. Blocks."""
-        with suppress(FileNotFoundError), self._path.open("rb") as file:
-            _let_go(self._path, after)
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            _let_go(self.path, after)
             file.seek(after)
             lines = file.read(MOST_BYTES)
             end = lines.rfind(b"\n") + 1
@@ -56,7 +56,7 @@ class Relay:
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 def _let_go(path: Path, before: int) -> None:

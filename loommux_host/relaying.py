@@ -12,12 +12,14 @@ import json
 from dataclasses import dataclass
 
 from loommux_host.activity import News
+from loommux_host.envelope import Shown
 from loommux_host.kernel import Kernel
 from loommux_host.life import Life
 from loommux_host.mirror import View
 from loommux_host.reading import in_thread
 from loommux_host.refused import Refused
 from loommux_host.relay import MOST_BYTES, Relay
+from loommux_host.sessions import Caller, Sessions
 from loommux_host.texts import killed
 from loommux_host.words import execution_not_found
 from loommux_kernel.protocol import State
@@ -28,12 +30,16 @@ class Relaying:
     """The relays of a server's kernels."""
 
     news: News
+    sessions: Sessions
 
-    async def lines(self, kernel: Kernel, number: int, process: int | None, after: int, seconds: float) -> bytes:
+    async def lines(
+        self, caller: Caller, kernel: Kernel, number: int, process: int | None, after: int, seconds: float
+    ) -> bytes:
         """Whole lines from byte `after` on, and one more that says how far they go and what the cell does.
 
         Answers at once when there are any or the cell has ended, else after `seconds`. Its state is
-        given as ended only with the last lines; then the relay is over. Raises `Refused`.
+        given as ended only with the last lines; then the relay is over, and the caller knows of the
+        end. Raises `Refused`.
         """
         life, view, relay = _find(kernel, number, process)
         loop = asyncio.get_running_loop()
@@ -52,6 +58,9 @@ class Relaying:
         if over:
             relay.close()
             life.relays.pop(view.serial, None)
+            number = life.process.process
+            dead = frozenset({number}) if view.state is State.KILLED else frozenset[int]()
+            self.sessions.saw(caller, kernel, Shown((number, view.serial), True, dead))
         return lines + _last(kernel, life, view, after + len(lines), over) + b"\n"
 
 

@@ -31,6 +31,7 @@ from .results import (
     RestartAnswer,
     SearchAnswer,
     StatusAnswer,
+    WatchAnswer,
 )
 from .structured import Fields, fields_of, is_ok
 from .tokens import SHIPPED, Vocabulary
@@ -153,6 +154,8 @@ def _layout(answer: Answer, carried: Carried) -> _Layout:
             return _Layout(texts.interrupt(answer), None, [])
         case RestartAnswer():
             return _Layout(texts.restart(answer), None, [])
+        case WatchAnswer():
+            return _Layout(texts.watch(answer), None, [])
         case StatusAnswer():
             return _Layout(texts.status(answer), None, [])
     raise TypeError(f"no text for {type(answer).__name__}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from loommux_kernel.protocol import Counts, Origin, State, Stream
 
 if TYPE_CHECKING:  # a server's answer to its first request does not wait for the record store
+    from loommux_host.watches import Watch
     from loommux_kernel.records import DisplayRecord, SearchResult
 
 
@@ -143,6 +144,19 @@ class CellAnswer(Answer):
     ended_by: str | None = None
     #: An older process was used because this one has no executions yet.
     older_process: bool = False
+
+
+@dataclass
+class WatchAnswer(Answer):
+    """Of wait with `watch`: the one that ended, or that was named; None when none of several has ended.
+
+    `pending` are those that go on. `ended_by` as in `CellAnswer`.
+    """
+
+    watch: Watch | None = None
+    pending: list[Watch] = field(default_factory=list)
+    ended_by: str | None = None
+    process: int = 0
 
 
 @dataclass

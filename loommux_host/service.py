@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from loommux_host import acting, observing, words
+from loommux_host import acting, observing, watching, words
 from loommux_host.bodies import Bodies
 from loommux_host.envelope import Shown
 from loommux_host.kernel import Kernel
@@ -89,14 +89,12 @@ class Service:
         kernel: str | None = None,
         progress: Progress | None = None,
     ) -> Answer:
-        """Wait for an execution to end; of one that has ended, its whole result again."""
+        """Wait for an execution or a watch to end; of an execution that has ended, its whole result again."""
         patience = Patience(timeout_seconds, silence_seconds)
 
         async def run(binding: Binding) -> Answer:
             if watch is not None:
-                raise Refused(
-                    words.invalid_argument("watch", watch, "this version has no watches; wait for an execution")
-                )
+                return await watching.wait(binding.kernel, watch, execution, process, patience, progress)
             chosen = await choose(binding.kernel, execution, process)
             return await self._wait(caller, binding, chosen, patience, progress)
 

@@ -296,10 +296,15 @@ class Sessions:
     def delivered(self, caller: Caller, kernel: Kernel, what: Envelope, shown: Shown) -> None:
         """The result with that envelope was handed over."""
         what.delivered(self.told(caller, kernel))
-        if shown.whole and shown.execution is not None:
+        theirs = caller.kernel is None or (kernel.home is not None and kernel.home == caller.home)
+        if shown.whole and shown.execution is not None and theirs:
             self._leases.told(kernel, shown.execution)
             if kernel.life is not None and kernel.life.process.process == shown.execution[0]:
                 kernel.life.told(shown.execution[1])
+
+    def saw(self, caller: Caller, kernel: Kernel, shown: Shown) -> None:
+        """The caller was told of that in another way than by a result."""
+        self.delivered(caller, kernel, self.envelope(caller, kernel, shown), shown)
 
     def _joined(self, kernel: Kernel) -> Told:
         return Told(kernel.journal.index, {late.key: late.lines for late in late_lines(kernel)})

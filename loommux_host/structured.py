@@ -29,6 +29,7 @@ from .results import (
     RestartAnswer,
     SearchAnswer,
     StatusAnswer,
+    WatchAnswer,
 )
 from .words import NOTHING_DONE
 
@@ -66,6 +67,8 @@ def status_of(answer: Answer) -> str:
             return "restarted"
         case StatusAnswer():
             return answer.state
+        case WatchAnswer():
+            return texts.watch_word(answer)
         case CellAnswer() | ExecutionStatusAnswer() | ReadAnswer() | SearchAnswer() if answer.execution is not None:
             return answer.execution.state
     return ""
@@ -89,6 +92,8 @@ def _own(answer: Answer, carried: Carried) -> Fields:
             return _restart(answer)
         case StatusAnswer():
             return _status(answer)
+        case WatchAnswer():
+            return _watch(answer)
     return {}
 
 
@@ -187,6 +192,20 @@ def _restart(answer: RestartAnswer) -> Fields:
         "old_pid": answer.old_pid,
         "new_process": answer.new_process,
         "new_pid": answer.new_pid,
+    }
+
+
+def _watch(answer: WatchAnswer) -> Fields:
+    watch = answer.watch
+    return {
+        "watch": watch and watch.name,
+        "execution": watch and watch.number,
+        "process": answer.process,
+        "started_at": _time(watch.started_at) if watch else None,
+        "ended_at": _time(watch.ended_at) if watch else None,
+        "error": {"ename": watch.ename, "evalue": (watch.evalue or "")[:2000]} if watch and watch.ename else None,
+        "pending": [one.name for one in answer.pending],
+        "wait_ended_by": answer.ended_by,
     }
 
 

@@ -42,8 +42,10 @@ from .results import (
     RestartAnswer,
     SearchAnswer,
     StatusAnswer,
+    WatchAnswer,
 )
-from .words import INTERRUPTS, RESTARTS, STATES, stacks
+from .watches import Watch
+from .words import INTERRUPTS, RESTARTS, STATES, WATCHES, stacks
 
 
 def heading(facts: ExecutionFacts, now: float) -> str:
@@ -184,6 +186,40 @@ def restart(answer: RestartAnswer) -> list[str]:
     if answer.old_process:
         lines.append(f"Records: process={answer.old_process}.")
     return lines
+
+
+def watch_word(answer: WatchAnswer) -> str:
+    """What became of the watch that was waited for."""
+    watch = answer.watch
+    if watch is None or watch.pending:
+        return "watch_running"
+    return {None: "watch_ended", "error": "watch_failed"}.get(watch.outcome) or f"watch_{watch.outcome}"
+
+
+def watch(answer: WatchAnswer) -> list[str]:
+    """The watch that ended, or those that go on, and where their output is."""
+    one, word = answer.watch, watch_word(answer)
+    ended = one is not None and not one.pending
+    going = answer.pending if one is None or ended else [one]
+    gone = answer.kernel is not None and answer.kernel.process > answer.process
+    said = WATCHES[word].text.format(
+        running=", ".join(_watch(watch, answer.now) for watch in going),
+        name=one_line(one.name) if one else "",
+        elapsed=duration((one.ended_at or answer.now) - one.started_at) if one else "",
+        error=one_line(": ".join(filter(None, (one.ename, one.evalue))), 500) if one else "",
+        because=f"; process {answer.process} has ended" if gone else "",
+    )
+    lines = [said]
+    if one is not None and one.number is not None:
+        process = f", process={answer.process}" if gone else ""
+        lines.append(f"Its output is in {cell(one.number)}: read_output(execution={one.number}{process}).")
+    if ended:
+        lines.append(_named("Still pending", [watch.name for watch in answer.pending]))
+    return [line for line in lines if line]
+
+
+def _watch(watch: Watch, now: float) -> str:
+    return f"{one_line(watch.name)} ({duration(now - watch.started_at)})"
 
 
 def execution_status(answer: ExecutionStatusAnswer) -> list[str]:

@@ -109,12 +109,13 @@ Returns as soon as the cell ends, with the result as run_cell gives it (output, 
 "Killed", "Interrupted"). Otherwise, after timeout_seconds in all or silence_seconds without new output, \
 whichever comes first, "Running, …" with the elapsed time and the last lines: call wait again. For a job of \
 many minutes raise both, but stay under your host's limit for one call. If the host cuts this call short, \
-just call it again.""",
+just call it again. With watch it waits for work beside the cells instead and says how that ended; its output is \
+in the cell that started it.""",
     (
         EXECUTION,
         Parameter("timeout_seconds", SECONDS, "Return after so long in any case.", default=10),
         Parameter("silence_seconds", SECONDS, "Return after so long without new output.", default=10),
-        Parameter("watch", TEXT, "Reserved: this version has no watches."),
+        Parameter("watch", TEXT, 'A watch started with loommux.watch(name, …), or "next": whichever ends first.'),
         PROCESS,
         KERNEL,
     ),

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from loommux_kernel.protocol import Origin
 
 from .phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
 from .results import Death, Refusal
+
+if TYPE_CHECKING:
+    from .watches import Watch
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,21 @@ RESTARTS: dict[str, Word] = {
     "restarted": Word(
         "a new process runs in place of the old one",
         "restarted: process {new} (pid {new_pid}) replaces {old}. Variables are gone; the next cell is In [1].",
+    ),
+}
+
+#: What wait answers about a watch.
+WATCHES: dict[str, Word] = {
+    "watch_running": Word(
+        "no watch that was asked for has ended; they go on", "Running: {running}. Call wait() again; nothing was ended."
+    ),
+    "watch_completed": Word("the watch ended without an error", "Watch {name}: completed after {elapsed}."),
+    "watch_failed": Word("the watch ended by a Python error", "Watch {name}: failed after {elapsed}: {error}."),
+    "watch_cancelled": Word(
+        "the watch was cancelled, or its process ended before it", "Watch {name}: cancelled after {elapsed}{because}."
+    ),
+    "watch_ended": Word(
+        "the watch has ended, and how was lost on the way; its notice says it", "Watch {name}: ended after {elapsed}."
     ),
 }
 
@@ -139,6 +158,9 @@ REFUSALS: dict[str, Word] = {
     "kernel_required": Word(
         "a caller without a session has named no kernel, or has one already", "pass {which}. Nothing was done."
     ),
+    "watch_not_found": Word(
+        "no watch of that name is known, or none is pending", "{missing} in {kernel}; {others}. Nothing was waited for."
+    ),
     "query_too_expensive": Word(
         "the pattern needed more than 2 seconds",
         'the pattern took longer than {budget} and was given up. Use a simpler one, or query_mode="literal".',
@@ -194,6 +216,15 @@ STARTS: dict[str, Word] = {
 def refuse(status: str, **pieces: object) -> Refusal:
     """The refusal of that word; `pieces` fill its template."""
     return Refusal(status=status, message=REFUSALS[status].text.format(**pieces), facts=dict(pieces))
+
+
+def watch_not_found(name: str, kernel: str, pending: Sequence[str], last: Watch | None) -> Refusal:
+    """`last` is the one that ended last."""
+    missing = "no watch is pending" if name == "next" else f"there is no watch {one_line(name)}"
+    others = f"pending are {', '.join(map(one_line, pending))}" if pending else "none is pending"
+    if not pending:
+        others = f"the last to end was {one_line(last.name)}" if last else "none has been started in this process"
+    return refuse("watch_not_found", missing=missing, kernel=kernel, others=others)
 
 
 def invalid_argument(parameter: str, value: object, allowed: str) -> Refusal:

@@ -24,7 +24,7 @@ FOREIGN_TO_HOST = {"ipykernel", "IPython"}
 PURE = {
     "loommux_kernel.protocol", "loommux_kernel.header", "loommux_kernel.gate", "loommux_kernel.terminal",
     "loommux_kernel.lines", "loommux_host.leases", "loommux_host.lease_policy", "loommux_host.lease_decisions",
-    "loommux_host.lease_state",
+    "loommux_host.lease_state", "loommux_host.watches",
 }  # fmt: skip
 IMPURE_IMPORTS = {"os", "socket", "subprocess", "threading", "asyncio", "sqlite3", "zmq"}
 #: From the faces down; a module may import those of its own rank and below.
@@ -57,7 +57,7 @@ RANKS = [
     {"fleet", "gauges", "rights"},
     {"leasing", "binding"},
     {"service"},
-    {"acting", "observing", "bodies", "selection"},
+    {"acting", "observing", "bodies", "selection", "watching"},
     {"sessions", "envelope", "spoken"},
     {"registry"},
     {"kernel", "launching"},
@@ -81,7 +81,7 @@ RANKS = [
         "pictures",
         "parameters",
     },
-    {"phrases", "limits", "results", "config", "settings", "events", "cgroups", "faults", "version"},
+    {"watches", "phrases", "limits", "results", "config", "settings", "events", "cgroups", "faults", "version"},
 ]
 
 

@@ -18,6 +18,10 @@ def only_server(place: Place) -> Server:
     return server
 
 
+def server_with(place: Place, pid: int) -> Server:
+    return next(server for server in living_servers(place.temporary) if server.pid == pid)
+
+
 def control(server: Server, **headers: str) -> httpx2.AsyncClient:
     """A client of the private socket."""
     assert server.control_url.startswith(SCHEME)

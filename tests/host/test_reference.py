@@ -17,6 +17,7 @@ from loommux_host.results import (
     RestartAnswer,
     SearchAnswer,
     StatusAnswer,
+    WatchAnswer,
 )
 from loommux_host.tools import TOOLS
 from loommux_host.words import Word
@@ -28,6 +29,7 @@ COMMON = "Fields of every result"
 TABLES = {
     "States of an execution": words.STATES,
     "What `interrupt` answers": words.INTERRUPTS,
+    "What `wait` answers about a watch": words.WATCHES,
     "What `restart` answers": words.RESTARTS,
     "States of a kernel": words.KERNELS,
     "Why output is left out": words.OMISSIONS,
@@ -37,6 +39,7 @@ TABLES = {
 ANSWERS: dict[str, Answer] = {
     "Fields of a refusal": words.refuse("empty_cell"),
     "Fields of run_cell and wait": cell("x\n"),
+    "Fields of wait for a watch": WatchAnswer(kernel=KERNEL, now=NOW),
     "Fields of execution_status": ExecutionStatusAnswer(kernel=KERNEL, now=NOW, execution=execution()),
     "Fields of read_output": ReadAnswer(kernel=KERNEL, now=NOW, execution=execution()),
     "Fields of search_output": SearchAnswer(kernel=KERNEL, now=NOW, execution=execution()),

@@ -267,10 +267,6 @@ async def test_progress_is_sent_while_a_call_waits_and_its_failure_harms_nobody(
     assert sent[-1][0] > 0
 
 
-async def test_there_is_no_watch_to_wait_for(at: Server) -> None:
-    assert refused(await at.service.wait(ME, watch="build"))[0] == "invalid_argument"
-
-
 # -- looking ----------------------------------------------------------------------------
 
 
