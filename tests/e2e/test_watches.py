@@ -22,6 +22,13 @@ loommux.watch("prints", prints())
 loommux.watch("fails", fails)
 loommux.watch("never", asyncio.sleep(1000))"""
 
+HOLDING = """\
+%%loommux --wait 60
+import time
+gates["fails"].set()
+until = time.monotonic() + 20
+while len(loommux.watches()) > 2 and time.monotonic() < until: time.sleep(0.01)"""
+
 
 async def test_with_none_pending_it_is_said_at_once(agent: Agent) -> None:
     with anyio.fail_after(20):  # not the hour that was asked for
@@ -45,12 +52,9 @@ async def test_three_watches_beside_running_cells_are_waited_for_by_name_and_by_
         async def wait() -> None:
             first.append(await agent.text("wait", watch="next", timeout_seconds=60, silence_seconds=60))
 
-        group.start_soon(wait)
+        group.start_soon(wait)  # sent first
         # a cell that holds the kernel: the function in its thread ends meanwhile
-        await agent.run(
-            "%%loommux --wait 60\ngates['fails'].set()\nimport time\nuntil = time.monotonic() + 20\n"
-            "while len(loommux.watches()) > 2 and time.monotonic() < until: time.sleep(0.01)"
-        )
+        group.start_soon(agent.run, HOLDING)
     failed = first[0]
     assert failed.startswith("Watch fails: failed after ")
     assert "ValueError: as it should" in failed.split("\n")[0]
