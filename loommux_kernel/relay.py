@@ -91,7 +91,8 @@ class RelayedWriter(RecordWriter):
 
     def text(self, serial: int, stream: Stream, text: str) -> None:
         super().text(serial, stream, text)
-        self._relayed(serial, "text", stream, text)
+        if text:
+            self._relayed(serial, "text", stream, text)
 
     def said(self, serial: int, combined: str, own: dict[Stream, str]) -> None:
         super().said(serial, combined, own)
