@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 #: Where a server listens when nobody says where.
@@ -39,15 +38,14 @@ class DaemonError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True)
 class Address:
-    """A server, and who calls it. `path` is that of a unix socket, else `host` and `port` count."""
+    """A server, and who calls it. `path` is that of a unix socket, else `host` and `port` count.
 
-    url: str
-    host: str = "localhost"
-    port: int = 80
-    path: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    No dataclass: making one would be half of what every kernel's start pays for this module.
+    """
+
+    def __init__(self, url: str, host: str, port: int, path: str | None, headers: dict[str, str]) -> None:
+        self.url, self.host, self.port, self.path, self.headers = url, host, port, path, headers
 
     @classmethod
     def of(cls, url: str | None, token: str | None, client: str | None) -> Address:
