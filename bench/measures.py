@@ -215,6 +215,29 @@ async def displays() -> list[Row]:
     return [Row("a display beside a busy loop, 99th percentile", delays[494], None, 0.050)]
 
 
+FORWARDED = {
+    "100,000 lines": "for i in range(100_000): print('line', i)",
+    "20,000 redraws": "import sys\nfor i in range(20_000): sys.stdout.write(f'\\r{i}/20000'); sys.stdout.flush()",
+    "1": "1",
+}
+
+
+async def forwarding() -> list[Row]:
+    """A cell that runs in a child kernel, beside the same cell run directly, by turns."""
+    rows = []
+    async with Server() as server:
+        await server.run("%%loommux --wait 60 --kernel child\n1")
+        for name, source in FORWARDED.items():
+            direct, through = [], []
+            for _ in range(5):
+                direct.append(await atimed(server.run(source, LONG)))
+                header = f"%%loommux --wait {LONG:g} --silence {LONG:g} --kernel child\n"
+                through.append(await atimed(server.run(header + source)))
+            bound = None if source == "1" else 2.0
+            rows.append(Row(f"{name}, forwarded (floor: directly), best of 5", min(through), min(direct), bound))
+    return rows
+
+
 async def interrupt() -> list[Row]:
     """From the interrupt to the end of a sleep."""
     took = []
@@ -233,5 +256,6 @@ MEASURES: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "displays": displays,
     "output": output,
     "alternating": alternating,
+    "forwarding": forwarding,
     "interrupt": interrupt,
 }
