@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from typing import Any
 
 from loommux_kernel.client import Daemon
@@ -70,12 +71,20 @@ class Forwarding:
                 self._wait()
             except KeyboardInterrupt:
                 self._interrupt()
+            except DaemonError as error:
+                self._failure = error
         finally:  # also when it is interrupted again
             self._line.hang_up()
             self._second.hang_up()
         self._conclude()
 
     def _wait(self) -> None:
+        asked = time.monotonic()
+        while not self._begun.wait(_PATIENCE or TIMEOUT):
+            # a kernel may take long to start, but not its server to say that it is there
+            if time.monotonic() - asked >= TIMEOUT:
+                self._second.ask("GET", "/api/health")
+                asked = time.monotonic()
         while not self._over.wait(_PATIENCE):
             pass
 
@@ -114,7 +123,7 @@ class Forwarding:
                 self._begun.set()
                 self._relay(line)
         except BaseException as error:  # raised where the cell waits
-            self._failure = error
+            self._failure = self._failure or error
         finally:
             self._begun.set()
             self._over.set()
