@@ -88,6 +88,14 @@ def running(reached: int) -> dict[str, Any]:
     return {"next": reached, "state": "running", "ename": None, "evalue": None, "message": None}
 
 
+async def test_what_was_handed_out_is_let_go_but_for_the_end_of_its_last_line(tmp_path: Path) -> None:
+    relay = Relay(tmp_path / "relay")
+    relay.path.write_bytes(b"1\n2\n3\n")
+    assert relay.read(4) == b"3\n"
+    assert relay.path.read_bytes()[3:] == b"\n3\n"
+    relay.close()
+
+
 async def test_a_relay_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
     relay = Relay(tmp_path / "relay")
     relay.path.write_bytes(b"1\n")
