@@ -121,7 +121,7 @@ class KernelFiles:
         self.kernel_id = kernel_id
         short = kernel_id[:8]
         self.directory = server.path / f"k-{short}"
-        self.connection_file = Path(jupyter_runtime_dir()) / f"kernel-loommux-{slug(name)}-{short}.json"
+        self.connection_file = _where_clients_look(self.directory) / f"kernel-loommux-{slug(name)}-{short}.json"
         self._connection = self._endpoints(transport) | {
             "key": os.urandom(32).hex(),
             "signature_scheme": "hmac-sha256",
@@ -129,15 +129,18 @@ class KernelFiles:
             "kernel_name": "",
             "loommux_server": str(server.path),
         }
-        self.directory.mkdir(mode=0o700)
-        identity = {"kernel_id": kernel_id, "connection_file": str(self.connection_file)}
-        (self.directory / "kernel.json").write_text(json.dumps(identity))
 
     def add_process(self, number: int) -> Path:
-        """The directory of a new process, with the connection file in place beside it."""
+        """The directory of a new process, with the connection file in place beside it.
+
+        Nothing is made before: a disk or a limit that is in the way is that of a start.
+        """
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        identity = {"kernel_id": self.kernel_id, "connection_file": str(self.connection_file)}
+        (self.directory / "kernel.json").write_text(json.dumps(identity))
         path = self.directory / str(number)
-        path.mkdir(mode=0o700)
-        (path / "descriptors").mkdir(mode=0o700)
+        path.mkdir(mode=0o700, exist_ok=True)  # a try before may have had no descriptor to remove it with
+        (path / "descriptors").mkdir(mode=0o700, exist_ok=True)
         self._write_connection_file()
         return path
 
@@ -176,6 +179,19 @@ class KernelFiles:
         beside.touch(mode=0o600)
         beside.write_text(text)
         beside.replace(self.connection_file)
+
+
+def _where_clients_look(otherwise: Path) -> Path:
+    """Jupyter's runtime directory; where that cannot be written (a read-only home), `otherwise`.
+
+    There a client finds it by the whole path, which `status` tells.
+    """
+    directory = Path(jupyter_runtime_dir())
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return otherwise
+    return directory if os.access(directory, os.W_OK) else otherwise
 
 
 def slug(name: str) -> str:
@@ -226,7 +242,7 @@ def _usual_directories() -> list[Path]:
 def _make_private(path: Path) -> None:
     """Make the user's directory, or see that the one there is theirs and nobody else's."""
     try:
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=0o700, exist_ok=True)  # a try before may have had no descriptor to remove it with
         return
     except FileExistsError:
         pass

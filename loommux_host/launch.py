@@ -110,6 +110,7 @@ class Launcher:
         Raises `StartFailed`: then nothing of the process is left but its directory. The
         process before it must have ended.
         """
+        _see_that_it_is_there(workspace)
         try:
             directory = files.add_process(process_number)
             reading, writing = os.pipe()
@@ -236,6 +237,11 @@ def default_provisioner(files: KernelFiles, process: int) -> Provisioner:
     made.hold = files.server.lock
     made.group = str(files.group(process) or "")
     return made
+
+
+def _see_that_it_is_there(workspace: Path) -> None:
+    if not workspace.is_dir():
+        raise StartFailed(f"the workspace {workspace} is gone; make that directory again")
 
 
 def _seconds_to_ready(startup: str | None) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import json
 import logging
+import math
 import os
 import sys
 from pathlib import Path
@@ -139,6 +140,8 @@ class KernelApp(IPKernelApp):
         """Serve until the server asks to stop."""
         self.kernel.start()
         self.io_loop = self.kernel.io_loop
+        # With PYTHONDEVMODE or PYTHONASYNCIODEBUG every cell over 0.1 s would be reported, into its own output.
+        self.kernel.loop.slow_callback_duration = math.inf
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
         while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted
             with contextlib.suppress(KeyboardInterrupt):

@@ -509,14 +509,28 @@ async def test_a_start_that_takes_too_long_fails_and_leaves_nothing(
     await launcher.retire(files)
 
 
-async def test_a_place_that_cannot_be_written_is_a_start_that_failed(
+async def test_a_place_that_cannot_be_written_is_a_start_that_failed(bench: Bench) -> None:
+    files = bench.files()
+    files.directory.touch()
+    with pytest.raises(StartFailed, match=r"no process could be made: .*File exists"):
+        await bench.start(bench.launcher("ready"), files)
+    files.directory.unlink()
+
+
+async def test_where_jupyters_directory_cannot_be_made_the_connection_file_is_beside_the_processes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_the_way = bench.workspace / "file"
     in_the_way.touch()
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(in_the_way / "runtime"))
-    with pytest.raises(StartFailed, match=r"no process could be made: .*Not a directory"):
-        await bench.start(bench.launcher("ready"), bench.files())
+    files = bench.files()
+    assert files.connection_file.parent == files.directory
+    launcher = bench.launcher("ready", "sleep")
+    process = await bench.start(launcher, files)
+    assert files.connection_file.is_file()
+    await process.end(grace=0)
+    await launcher.retire(files)
+    assert not files.directory.exists()
 
 
 async def test_startup_files_get_their_own_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
