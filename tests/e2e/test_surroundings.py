@@ -75,12 +75,12 @@ async def test_without_descriptors_for_another_kernel_that_one_is_refused_and_th
     monkeypatch.setattr("http_driving.COMMAND", ["sh", "-c", 'ulimit -n 58; exec "$@"', "sh", *COMMAND])
     async with web(place) as server, server.http() as http:
         sessions: list[Session] = []
-        refused = ""
+        refused, session = "", await Session.open(http)
         while not refused:
-            session = await Session.open(http)
             text = (await session.cell(f"x = {len(sessions)}; x")).text
             if f"Out[1]: {len(sessions)}" in text:
                 sessions.append(session)
+                session = await Session.open(http)
             else:
                 refused = text
             assert len(sessions) < 20
