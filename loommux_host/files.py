@@ -242,7 +242,7 @@ def _usual_directories() -> list[Path]:
 def _make_private(path: Path) -> None:
     """Make the user's directory, or see that the one there is theirs and nobody else's."""
     try:
-        path.mkdir(mode=0o700, exist_ok=True)  # a try before may have had no descriptor to remove it with
+        path.mkdir(mode=0o700)
         return
     except FileExistsError:
         pass
