@@ -18,7 +18,7 @@ from loommux_host.kernel import Kernel
 from loommux_host.leasing import HeldBy, Leasing, scope_of
 from loommux_host.mirror import View
 from loommux_host.observing import attach_command
-from loommux_host.phrases import cell, first_line, how_ended, one_line, sender
+from loommux_host.phrases import attached, cell, first_line, how_ended, one_line, sender
 from loommux_host.refused import Refused
 from loommux_host.registry import InvalidName, Registry
 from loommux_host.sessions import Caller, Sessions
@@ -185,7 +185,7 @@ class Fleet:
             "leases": [_lease(one) for one in holders],
             "lease_count": sum(one.lease.held for one in holders),
             "retention_remaining_seconds": _rounded(self.leasing.retention_remaining(kernel)),
-            "attached_clients": [str(client["label"]) for client in clients],
+            "attached_clients": [attached(client) for client in clients],
             "rss_bytes": load.rss_bytes,
             "cpu_percent": load.cpu_percent,
             "connection_file": connection_file,

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from loommux_host import ranges
 from loommux_host.kernel import Kernel
-from loommux_host.phrases import cell, sender
+from loommux_host.phrases import attached, cell, sender
 from loommux_host.reading import in_thread, reading
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry
@@ -104,7 +104,7 @@ class Observer:
             last_five=[of_view(life, view) for view in views] if life else [],
             children=[child.name for child in self._registry.children(kernel.id)],
             watches=[watch.name for watch in life.mirror.watches.pending] if life and life.alive else [],
-            others=self._others(caller, kernel),
+            others=self._others(caller, kernel, await self._clients(kernel)),
             attach_command=attach_command(life.process.launch.connection_file) if life else None,
             last_notices=notices,
             idle_since=life.mirror.idle_since if life and life.alive and not life.busy else None,
@@ -188,14 +188,20 @@ class Observer:
 
         return await anyio.to_thread.run_sync(in_reader, abandon_on_cancel=True, limiter=limiter)
 
-    def _others(self, caller: Caller, kernel: Kernel) -> list[str]:
-        """Who else works here: sessions that are there, clients and people whose cells are remembered."""
+    async def _clients(self, kernel: Kernel) -> list[dict[str, Any]]:
+        """The attached clients; a kernel that does not answer is not asked."""
+        return [] if kernel.facts().stale_seconds is not None else await kernel.clients()
+
+    def _others(self, caller: Caller, kernel: Kernel, clients: list[dict[str, Any]]) -> list[str]:
+        """Who else works here: sessions that are there, attached clients, and whose cells are remembered."""
         labels = [f"session {label}" for label in self._sessions.others_in(kernel, caller.id)]
+        labels += [attached(client) for client in clients]
+        here = {caller.id, *(client["client"] for client in clients)}
         views = kernel.life.mirror.latest() if kernel.life else ()
         labels += [
             sender(view.origin)
             for view in views
-            if view.origin.client != caller.id and view.origin.kind not in (OriginKind.STARTUP, OriginKind.SESSION)
+            if view.origin.client not in here and view.origin.kind not in (OriginKind.STARTUP, OriginKind.SESSION)
         ]
         return list(dict.fromkeys(labels))
 

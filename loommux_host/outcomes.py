@@ -40,6 +40,11 @@ class Busy:
     view: View | None
     sent: Sent | None = None
 
+    @property
+    def awaits_input(self) -> bool:
+        """Whether what runs waits for input from the client that sent it."""
+        return self.view is not None and self.life.mirror.waiting_for_input == self.view.serial
+
 
 @dataclass(frozen=True)
 class NotTaken:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from loommux_kernel.protocol import Counts, Origin, OriginKind
 
@@ -82,6 +83,11 @@ def sender(origin: Origin) -> str:
         return label or "an attached client"
     kind = {OriginKind.SESSION: "session", OriginKind.KERNEL: "kernel", OriginKind.CONSOLE: "the console"}[origin.kind]
     return kind if not label or label.startswith(kind) else f"{kind} {label}"
+
+
+def attached(client: Mapping[str, Any]) -> str:
+    """An attached client as its kernel knows it: by name and last sign."""
+    return f"{one_line(client['label'], 100)} (last sign {duration(client['heard_seconds'])} ago)"
 
 
 def how_ended(death: Death) -> str:

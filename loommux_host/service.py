@@ -362,7 +362,8 @@ def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
     view = busy.view
     if view is not None:
         seconds = (view.completed_at or now()) - view.submitted_at
-        return words.busy(view.number, kernel.name, seconds, view.origin, view.origin.client == caller.id)
+        mine = view.origin.client == caller.id
+        return words.busy(view.number, kernel.name, seconds, view.origin, mine, waiting=busy.awaits_input)
     submission = busy.sent.submission if busy.sent else None
     if submission is None:
         return words.kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0, "Nothing was run.")

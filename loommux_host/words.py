@@ -131,7 +131,8 @@ NOT_KNOWN = "Whether the cell has begun is not known: the records could not be r
 REFUSALS: dict[str, Word] = {
     "busy": Word(
         "another cell runs; the submitted one was not run and is not queued",
-        "{cell} of {kernel} has run for {elapsed}, sent by {sender}. Nothing was run. Use wait(), or {interrupt}.",
+        "{cell} of {kernel} has run for {elapsed}, sent by {sender}{waiting}. Nothing was run."
+        " Use wait(), or {interrupt}.",
     ),
     "empty_cell": Word("the cell is blank", "the cell is blank. Nothing was run."),
     "invalid_cell_header": Word(
@@ -233,11 +234,14 @@ def invalid_argument(parameter: str, value: object, allowed: str) -> Refusal:
     return refuse("invalid_argument", parameter=parameter, value=shown, allowed=allowed)
 
 
-def busy(number: int | None, kernel: str, elapsed: float, origin: Origin, mine: bool) -> Refusal:
-    """A cell of `origin` runs. `mine`: the caller sent it."""
+def busy(
+    number: int | None, kernel: str, elapsed: float, origin: Origin, mine: bool, *, waiting: bool = False
+) -> Refusal:
+    """A cell of `origin` runs. `mine`: the caller sent it. `waiting`: for input from the client that sent it."""
     return refuse(
         "busy", cell=cell(number), kernel=one_line(kernel), elapsed=duration(elapsed),
         sender="this session" if mine else sender(origin), interrupt=_interrupt(number),
+        waiting=", and waits for that client's input" if waiting else "",
     )  # fmt: skip
 
 

@@ -100,6 +100,10 @@ class KernelApp(IPKernelApp):
     def write_connection_file(self, **options: Any) -> None:
         """The server has written it, and keeps it over restarts."""
 
+    def cleanup_connection_file(self) -> None:
+        """The file is there until the kernel, not its process, is gone: clients look for it meanwhile."""
+        self.cleanup_ipc_files()
+
     def log_connection_info(self) -> None:
         """Nobody reads it."""
         names = ("shell", "iopub", "stdin", "hb", "control")

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,8 @@ from loommux_kernel.wire import QuickSession
 __all__ = ["Capture", "Finished", "current_execution"]
 
 _STREAM_TOPICS = {Stream.STDOUT: b"stream.stdout", Stream.STDERR: b"stream.stderr"}
+#: What a subscription to everything is taken as: clients know nothing of our events, and some choke on them.
+_ALL_BUT_EVENTS = [bytes([first]) for first in range(256) if first != EVENT_TOPIC[0]]
 
 
 class TappedSession(QuickSession):
@@ -76,9 +78,11 @@ class TappedIOPubThread(IOPubThread):
     """The IOPub thread: drains the queue, knows who subscribed to what."""
 
     def __init__(self, socket: Any, pipe: bool = False, session: Any = False) -> None:
+        socket.setsockopt(zmq.XPUB_MANUAL, 1)
         super().__init__(socket, pipe=pipe, session=session)
         self._capture: Capture = session.capture
-        self._prefixes: set[bytes] = set()
+        #: What is subscribed to, and how often.
+        self._prefixes: Counter[bytes] = Counter()
         self._wanted: dict[bytes, bool] = {}
 
     def start(self) -> None:
@@ -88,7 +92,11 @@ class TappedIOPubThread(IOPubThread):
 
     def _handle_subscription(self, frames: list[bytes]) -> None:
         for frame in frames:
-            (self._prefixes.add if frame[:1] == b"\x01" else self._prefixes.discard)(bytes(frame[1:]))
+            subscribes, topic = frame[:1] == b"\x01", bytes(frame[1:])
+            for prefix in [topic] if topic else _ALL_BUT_EVENTS:
+                self.socket.setsockopt(zmq.SUBSCRIBE if subscribes else zmq.UNSUBSCRIBE, prefix)  # type: ignore[union-attr]
+            self._prefixes[topic] += 1 if subscribes else -1
+        self._prefixes = +self._prefixes
         self._wanted = {}
         super()._handle_subscription(frames)
 
@@ -103,7 +111,8 @@ class TappedIOPubThread(IOPubThread):
         """Whether anybody has subscribed to that topic. Any thread may ask."""
         known = self._wanted.get(topic)
         if known is None:
-            known = self._wanted[topic] = any(topic.startswith(prefix) for prefix in list(self._prefixes))
+            prefixes = list(self._prefixes)
+            known = self._wanted[topic] = any(topic.startswith(p) for p in prefixes if p or topic != EVENT_TOPIC)
         return known
 
     # The recorder's `Publisher`, on this thread.

@@ -2,7 +2,9 @@
 
 Owns the labels by which people know them. Jupyter's messages carry no name of the
 program, but jupyter_client puts the sender's pid into its message ids, and the program's
-command line tells the rest. Labels are for reading, nothing is decided by them.
+command line tells the rest. What comes through the proxy kernel carries, in its routing
+identity, the pid of the program that started the proxy and what it calls the notebook.
+Labels are for reading, nothing is decided by them.
 Called by `kernel` for every message and by `control`.
 """
 
@@ -18,12 +20,29 @@ from loommux_kernel.protocol import Origin, OriginKind
 #: Clients remembered; every restart of a client is a new one.
 REMEMBERED = 64
 _NAMELESS = "jupyter client"
+#: What people call programs whose command is called otherwise.
+KNOWN_AS = {
+    "console": "jupyter console",
+    "jupyter_console": "jupyter console",
+    "lab": "JupyterLab",
+    "jupyterlab": "JupyterLab",
+    "notebook": "Jupyter Notebook",
+    "server": "Jupyter Server",
+    "jupyter_server": "Jupyter Server",
+    "execute": "jupyter execute",
+}
+#: Runs Jupyter's own clients for `loommux attach`; its first argument says which.
+ATTACHED = "loommux_host.attached"
+#: ``loommux-proxy/<pid>/<pid of what started it>/<random>/<what that calls the notebook>``
+_PROXY = re.compile(rb"loommux-proxy/(\d+)/(\d+)/[^/]*/(.*)", re.DOTALL)
 _INTERPRETER = re.compile(r"(python|pypy)[\d.w]*(\.exe)?$")
 
 
 @dataclass
 class Client:
     label: str
+    #: The process that it is, where that could be told.
+    pid: int | None
     heard_at: float
 
 
@@ -37,12 +56,12 @@ class Clients:
     def is_server(self, header: dict[str, Any]) -> bool:
         return header.get("session") == self._server_session
 
-    def heard(self, header: dict[str, Any], at: float) -> None:
-        """A message has come from someone."""
+    def heard(self, header: dict[str, Any], at: float, idents: Any = ()) -> None:
+        """A message has come from someone; `idents` are its routing identities."""
         session = header.get("session")
         if not session or session == self._server_session:
             return
-        client = self._known.pop(session, None) or Client(_label(header), at)
+        client = self._known.pop(session, None) or Client(*_who(header, idents), at)
         client.heard_at = at
         self._known[session] = client
         if len(self._known) > REMEMBERED:
@@ -52,21 +71,28 @@ class Clients:
         """Where a foreign message comes from."""
         session = str(header.get("session", ""))
         client = self._known.get(session)
-        return Origin(OriginKind.CLIENT, client.label if client else _label(header), session)
+        return Origin(OriginKind.CLIENT, client.label if client else _who(header)[0], session)
 
     def to_wire(self, at: float) -> list[dict[str, Any]]:
-        """Label, id and silence in seconds of each, the latest last."""
+        """Label, id and silence in seconds of each that is not known to have ended, the latest last."""
         return [
             {"label": c.label, "client": session, "heard_seconds": max(0.0, at - c.heard_at)}
             for session, c in list(self._known.items())
+            if c.pid is None or _command(c.pid)
         ]
 
 
-def _label(header: dict[str, Any]) -> str:
-    pid = re.fullmatch(r".*_(\d+)_\d+", str(header.get("msg_id", "")))
-    program = program_name(_command(int(pid[1]))) if pid else None
+def _who(header: dict[str, Any], idents: Any = ()) -> tuple[str, int | None]:
+    """What people call the sender, and its process; of a pid that is none here, neither is known."""
+    through = _PROXY.fullmatch(bytes(idents[0])) if idents else None
+    sent = re.fullmatch(r".*_(\d+)_\d+", str(header.get("msg_id", "")))
+    pid = through[1] if through else sent[1] if sent else None
+    command = _command(int(through[2] if through else pid)) if pid else []
+    program = program_name(command)
     username = str(header.get("username") or "")
-    return program or (username if username.isprintable() else "") or _NAMELESS
+    label = KNOWN_AS.get(program or "", program) or (username if username.isprintable() else "") or _NAMELESS
+    notebook = through[3].decode(errors="replace") if through else ""
+    return f"{label} ({notebook})" if notebook.isprintable() and notebook else label, int(pid) if command else None
 
 
 def program_name(command: list[str]) -> str | None:
@@ -84,7 +110,7 @@ def program_name(command: list[str]) -> str | None:
             rest = rest[1:]
         if not rest:
             return name
-        name = PurePath(rest[0]).name.removesuffix(".py")
+        name = rest[1] if rest[0] == ATTACHED and rest[1:] else PurePath(rest[0]).name.removesuffix(".py")
     return name.removeprefix("jupyter-") or None
 
 

@@ -15,11 +15,13 @@ from typing import Any
 
 import zmq
 
+from loommux_kernel import past
 from loommux_kernel.clients import Clients
 from loommux_kernel.control import Control
+from loommux_kernel.extension import Itself
 from loommux_kernel.gate import Gate
 from loommux_kernel.notices import Notices
-from loommux_kernel.protocol import CONTROL_PREFIX, InputAwaited, now
+from loommux_kernel.protocol import CONTROL_PREFIX, METADATA_KEY, InputAwaited, now
 from loommux_kernel.running import RunningKernel
 
 REFUSED_SHUTDOWN = (
@@ -37,6 +39,7 @@ class ListeningKernel(RunningKernel):
     clients: Clients
     control: Control
     notices: Notices
+    itself: Itself
     capture: Any
     #: Whether the server has asked for the process's end; nothing else ends its loop.
     stopping = False
@@ -82,7 +85,7 @@ class ListeningKernel(RunningKernel):
     def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
         super().set_parent(ident, parent, channel)
         if parent:
-            self.clients.heard(parent["header"], now())
+            self.clients.heard(parent["header"], now(), ident)
 
     def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
         """Not what a client had queued behind its own cell that failed, if it wants it so."""
@@ -125,7 +128,7 @@ class ListeningKernel(RunningKernel):
             return
         message = self.session.deserialize(frames, copy=False)
         header = message["header"]
-        self.clients.heard(header, now())
+        self.clients.heard(header, now(), idents)
         send = partial(self._send_control, f"{kind}_reply", idents, message)
         self.control.answer(kind, message["content"], server=self.clients.is_server(header), send=send)
 
@@ -161,6 +164,33 @@ class ListeningKernel(RunningKernel):
             self.notices.give(running.serial, f"interrupted by {self.clients.origin(header).label}")
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
+    @property
+    def kernel_info(self) -> dict[str, Any]:
+        """As ipykernel's, and which kernel this is: `loommux attach` and the proxy find it by that."""
+        itself = self.itself
+        return super().kernel_info | {
+            METADATA_KEY: {"name": itself.name, "id": itself.id, "process": itself.process}
+        }
+
+    async def do_history(
+        self,
+        hist_access_type: str,
+        output: bool,
+        raw: bool,
+        session: int = 0,
+        start: int | None = 0,
+        stop: int | None = None,
+        n: int | None = None,
+        pattern: str | None = None,
+        unique: bool = False,
+    ) -> dict[str, Any]:
+        """From memory: there is no history file."""
+        history = self.shell.history_manager
+        inputs = history.input_hist_raw if raw else history.input_hist_parsed
+        request = {"start": start, "stop": stop, "n": n, "pattern": pattern, "unique": unique}
+        found = past.asked(inputs, hist_access_type, request)
+        return {"status": "ok", "history": past.as_sent(history.session_number, found, output=output)}
+
     async def shutdown_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Only the server ends this process."""
         content: dict[str, Any] = {"status": "ok"}
@@ -192,7 +222,9 @@ class ListeningKernel(RunningKernel):
         )
         tell(waiting=True)
         try:
-            return super()._input_request(prompt, ident, parent, password)
+            answer = super()._input_request(prompt, ident, parent, password)
+            self.clients.heard(parent["header"], now(), ident)
+            return answer
         finally:
             tell(waiting=False)
 

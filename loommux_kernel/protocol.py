@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 PROTOCOL_VERSION = 1
 METADATA_KEY = "loommux"
 EVENT_TYPE = "loommux_event"
-EVENT_TOPIC = b"loommux"
+#: Begins with a byte that no other topic has: whoever subscribes to everything is spared the events.
+EVENT_TOPIC = b"\x01loommux"
 CONTROL_PREFIX = "loommux_"
 
 #: Seconds between two output events of one execution, at the least.

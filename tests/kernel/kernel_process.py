@@ -191,6 +191,7 @@ class Client:
         if kind == zmq.SUB:
             socket.rcvhwm = 0
             socket.subscribe(b"")
+            socket.subscribe(EVENT_TOPIC)
             socket.subscribe(self._mark.encode())  # a welcome comes only for topics that nobody has yet
         else:
             socket.setsockopt(zmq.IDENTITY, self.session.bsession)
