@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 
 import zmq
 
-from loommux_host.jupyter_wire import Message, Wire
+from loommux_host.jupyter_wire import Message, Wire, endpoint
 from loommux_kernel.protocol import (
     CONTROL_PREFIX,
     EVENT_TOPIC,
@@ -172,16 +172,10 @@ class ZmqChannel:
             socket.subscribe(EVENT_TOPIC)
         else:
             socket.setsockopt(zmq.IDENTITY, self._wire.session.encode())
-        socket.connect(self._endpoint(name))
+        socket.connect(endpoint(self._info, name))
         receiver = _Receiver(socket, take)
         self._receivers.append(receiver)
         return receiver
-
-    def _endpoint(self, name: str) -> str:
-        port = self._info[f"{name}_port"]
-        if self._info["transport"] == "ipc":
-            return f"ipc://{self._info['ip']}-{port}"
-        return f"{self._info['transport']}://{self._info['ip']}:{port}"
 
     def _take_answer(self, frames: list[bytes]) -> None:
         message = self._wire.read(frames)

@@ -3,7 +3,7 @@
 What `jupyter_client.session` does, in the form that a host needs it: reading a message
 parses only the parts that are used, and importing it costs nothing (jupyter_client's import
 takes half a second of a server's start, beside the start of its first kernel). Knows no
-sockets; called by `channel`.
+sockets; called by `channel`, and by what attaches people to a kernel.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ class Message:
     def kind(self) -> str:
         return str(_parsed(self._header).get("msg_type"))
 
+    @property
+    def header(self) -> bytes:
+        """Its header, as it came."""
+        return self._header
+
+    @cached_property
+    def id(self) -> str:
+        return str(_parsed(self._header).get("msg_id"))
+
     @cached_property
     def parent(self) -> str:
         """The id of the request that it answers."""
@@ -56,8 +65,10 @@ class Wire:
         self._signer = hmac.new(key.encode(), digestmod=scheme.removeprefix("hmac-")) if key else None
         self._sent = 0
 
-    def packed(self, kind: str, content: dict[str, Any], metadata: dict[str, Any]) -> tuple[str, list[bytes]]:
-        """The id of a new message, and its frames."""
+    def packed(
+        self, kind: str, content: dict[str, Any], metadata: dict[str, Any], parent: bytes = EMPTY
+    ) -> tuple[str, list[bytes]]:
+        """The id of a new message, and its frames; `parent` is the header of what it answers."""
         self._sent += 1
         id = f"{self.session}_{os.getpid()}_{self._sent}"
         header = {
@@ -68,7 +79,7 @@ class Wire:
             "date": datetime.now(UTC).isoformat(),
             "version": VERSION,
         }
-        parts = [json.dumps(header).encode(), EMPTY, _packed(metadata), _packed(content)]
+        parts = [json.dumps(header).encode(), parent, _packed(metadata), _packed(content)]
         return id, [DELIMITER, self._signature(parts), *parts]
 
     def read(self, frames: list[bytes]) -> Message:
@@ -82,6 +93,12 @@ class Wire:
             raise BadMessage("its signature is not by the connection's key")
         return Message(*parts)
 
+    def resigned(self, frames: list[bytes], theirs: Wire) -> list[bytes]:
+        """A message of their connection as one of this; only its signature differs. Raises `BadMessage`."""
+        theirs.read(frames)
+        start = frames.index(DELIMITER)
+        return [*frames[: start + 1], self._signature(frames[start + 2 : start + 6]), *frames[start + 2 :]]
+
     def _signature(self, parts: list[bytes]) -> bytes:
         if self._signer is None:
             return b""
@@ -89,6 +106,12 @@ class Wire:
         for part in parts:
             signer.update(part)
         return signer.hexdigest().encode()
+
+
+def endpoint(info: dict[str, Any], channel: str) -> str:
+    """Where a connection file's channel is bound."""
+    port = info[f"{channel}_port"]
+    return f"ipc://{info['ip']}-{port}" if info["transport"] == "ipc" else f"{info['transport']}://{info['ip']}:{port}"
 
 
 def _packed(value: dict[str, Any]) -> bytes:
