@@ -29,7 +29,9 @@ PURE = {
 IMPURE_IMPORTS = {"os", "socket", "subprocess", "threading", "asyncio", "sqlite3", "zmq"}
 #: From the faces down; a module may import those of its own rank and below.
 RANKS = [
-    {"cli"},
+    {"cli", "attach", "kernelspec", "proxy", "attached"},
+    {"proxy_ends"},
+    {"living"},
     {"host", "http", "serving"},
     {"private_api", "private", "webserver"},
     {

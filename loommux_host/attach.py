@@ -1,0 +1,131 @@
+"""``loommux attach [NAME]``: a Jupyter client on the kernel that an agent works in.
+
+Owns which client is run and what is shown before it starts: which kernel it is, and the
+last lines of what ran in it, read from its records. The kernel is found by `living`; the
+client is Jupyter's own, run by `attached`. Called by `cli`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from loommux_host.living import Living, NotFound, find, living
+from loommux_host.phrases import cell, duration, one_line, sender
+from loommux_kernel.protocol import Stream, now
+from loommux_kernel.records import ExecutionRecord, RecordReader
+
+#: What is shown of the past: cells, lines of each one's source and of its output.
+CELLS, SOURCE_LINES, OUTPUT_LINES = 3, 4, 4
+LINE_CHARACTERS = 120
+
+#: Module and package of each client; `qtconsole` needs a Qt besides.
+CLIENTS = {"console": ("jupyter_console", "jupyter-console"), "qtconsole": ("qtconsole", "qtconsole PySide6")}
+QT = ("PySide6", "PyQt6", "PyQt5", "PySide2")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = parser().parse_args(arguments)
+    kernels = living()
+    try:
+        kernel = find(options.name, kernels)
+    except NotFound as error:
+        sys.stderr.write(f"loommux: {error}\n")
+        return 1
+    client = options.client or ("qtconsole" if missing("console") and not missing("qtconsole") else "console")
+    sys.stdout.write("\n".join(introduced(kernel, [k for k in kernels if k is not kernel])) + "\n")
+    package = missing(client)
+    if package:
+        sys.stdout.flush()
+        sys.stderr.write(
+            f"loommux: {client} is not installed here; run: {sys.executable} -m pip install {package}\n"
+            f"or, where Jupyter is: jupyter {client} --existing {kernel.connection_file}\n"
+        )
+        return 1
+    sys.stdout.flush()
+    return run([sys.executable, "-m", "loommux_host.attached", client, str(kernel.connection_file)])
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="loommux attach",
+        description="Attach a Jupyter client to a running kernel. Your cells and the agent's share its variables;"
+        " closing the client, or exit in it, leaves the kernel alone.",
+        allow_abbrev=False,
+    )
+    made.add_argument("name", nargs="?", help="name or id of the kernel (default: the newest)")
+    which = made.add_mutually_exclusive_group()
+    for client in CLIENTS:
+        which.add_argument(f"--{client}", dest="client", action="store_const", const=client)
+    return made
+
+
+def missing(client: str) -> str | None:
+    """What to install for that client; None when it is there."""
+    module, package = CLIENTS[client]
+    there = find_spec(module) and (client != "qtconsole" or any(find_spec(qt) for qt in QT))
+    return None if there else package
+
+
+def run(command: list[str]) -> int:
+    """Become that program; where there is no such thing, wait for it."""
+    if sys.platform == "win32":
+        return subprocess.run(command).returncode
+    os.execv(command[0], command)
+
+
+def introduced(kernel: Living, others: Sequence[Living]) -> Iterator[str]:
+    """Which kernel it is, which others there are, and what ran in it last."""
+    yield f"Kernel {one_line(kernel.name, 256)} · {kernel.connection_file}"
+    if others:
+        yield f"Others: {', '.join(dict.fromkeys(one_line(other.name, 256) for other in others))}"
+    records = _latest_records(kernel)
+    if records is None:
+        return
+    try:
+        reader = RecordReader(records)
+    except (OSError, sqlite3.Error):
+        yield "What ran in it cannot be read."
+        return
+    try:
+        for record in reversed(reader.executions(CELLS)):
+            yield ""
+            yield from _shown(record, reader.tail(record.serial, Stream.COMBINED, OUTPUT_LINES, nonblank=True))
+        yield ""
+    except (OSError, sqlite3.Error):
+        yield "What ran in it cannot be read."
+    finally:
+        reader.close()
+
+
+def _shown(record: ExecutionRecord, tail: list[str]) -> Iterator[str]:
+    seconds = (record.completed_at or now()) - record.submitted_at
+    yield f"{cell(record.number)} · {record.state} · {duration(seconds)} · sent by {sender(record.origin)}"
+    source = [line for line in record.source.splitlines() if line.strip()]
+    yield from (f"    {_cut(line)}" for line in source[:SOURCE_LINES])
+    if len(source) > SOURCE_LINES:
+        yield f"    … {len(source) - SOURCE_LINES} more lines"
+    yield from (f"  {_cut(line)}" for line in tail)
+
+
+def _cut(line: str) -> str:
+    # the client's terminal must not take a cell's text for its own
+    kept = "".join(c if c.isprintable() else " " for c in line[: LINE_CHARACTERS + 1])
+    return kept if len(kept) <= LINE_CHARACTERS else kept[: LINE_CHARACTERS - 1] + "…"
+
+
+def _latest_records(kernel: Living) -> Path | None:
+    """The record store of the kernel's latest process; None for a server that keeps it elsewhere."""
+    server = kernel.info.get("loommux_server")
+    if not isinstance(server, str):
+        return None
+    short = kernel.connection_file.stem.rpartition("-")[2]
+    stores = Path(server).glob(f"k-{short}/*/records.sqlite")
+    return max(stores, key=lambda path: int(path.parent.name), default=None)
