@@ -25,7 +25,7 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
     theirs = running if running and running.origin.client != caller.id else None
     if theirs and number is None and not caller.person and await _still_there(sessions, kernel, theirs):
         raise Refused(not_yours(theirs.number, kernel.name, now() - theirs.submitted_at, theirs.origin))
-    outcome = await kernel.interrupt(number)
+    outcome = await kernel.interrupt(number, sender(caller.origin()) if theirs else None)
     if outcome.result == "unresponsive":
         raise Refused(kernel_unresponsive(kernel.name, max(kernel.facts().stale_seconds or 0.0, SECONDS)))
     if theirs and outcome.view is theirs and outcome.result != "not_running":

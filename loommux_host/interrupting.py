@@ -54,8 +54,11 @@ class Interrupted:
     processes: Processes = Processes()
 
 
-async def interrupt(life: Life, number: int | None) -> Interrupted:
-    """Interrupt what runs, or only In [`number`]; waits two seconds, three while processes are being ended."""
+async def interrupt(life: Life, number: int | None, by: str | None = None) -> Interrupted:
+    """Interrupt what runs, or only In [`number`]; waits two seconds, three while processes are being ended.
+
+    `by` is who wants it, in words, where an attached client is to be told.
+    """
     view = life.mirror.running if number is None else life.mirror.by_number(number)
     if number is not None and (view is None or not view.running):
         return Interrupted("not_running", view)
@@ -64,6 +67,7 @@ async def interrupt(life: Life, number: int | None) -> Interrupted:
         "serial": view.serial if view else None,
         "submission": pending.submission.id if pending else None,
         "asked_at": now(),
+        "by": by,
     }
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -274,11 +274,14 @@ class Kernel:
 
     # -- interrupt ---------------------------------------------------------------
 
-    async def interrupt(self, number: int | None = None) -> Interrupted:
-        """Interrupt the running cell, or only that one; says what was seen, not what was hoped."""
+    async def interrupt(self, number: int | None = None, by: str | None = None) -> Interrupted:
+        """Interrupt the running cell, or only that one; says what was seen, not what was hoped.
+
+        `by` is who wants it, when that is somebody else than its sender.
+        """
         if self.life is None or self.life.gone:
             return Interrupted("idle" if number is None else "not_running", None)
-        return await interrupt(self.life, number)
+        return await interrupt(self.life, number, by)
 
     async def clients(self) -> list[dict[str, Any]]:
         """The attached clients as the kernel knows them; none when it does not answer at once."""

@@ -20,7 +20,7 @@ import zmq
 from jupyter_core.paths import jupyter_runtime_dir
 
 from loommux_host.jupyter_wire import BadMessage, Wire, endpoint
-from loommux_kernel.protocol import METADATA_KEY
+from loommux_kernel.protocol import LOOKING, METADATA_KEY
 
 PATTERN = "kernel-loommux-*.json"
 #: How long kernels have to answer, all together. One that native code holds answers by its heartbeat alone.
@@ -101,7 +101,7 @@ def _answering(context: zmq.Context[zmq.Socket[bytes]], claims: list[_Claim], se
     poller, asked = zmq.Poller(), {}
     for claim in claims:
         control, heart = context.socket(zmq.DEALER), context.socket(zmq.REQ)
-        wire = Wire(claim.info["key"], claim.info["signature_scheme"], os.urandom(8).hex())
+        wire = Wire(claim.info["key"], claim.info["signature_scheme"], LOOKING + os.urandom(8).hex())
         control.connect(endpoint(claim.info, "control"))
         heart.connect(endpoint(claim.info, "hb"))
         control.send_multipart(wire.packed("kernel_info_request", {}, {})[1])

@@ -235,7 +235,9 @@ class MemoryChannel:
             "watches": [{"name": name, "serial": n, "number": n, "at": now()} for name, n in self.watches.items()],
         }
 
-    def _interrupt(self, serial: int | None, submission: str | None, asked_at: float) -> dict[str, Any]:
+    def _interrupt(
+        self, serial: int | None, submission: str | None, asked_at: float, by: str | None = None
+    ) -> dict[str, Any]:
         running = self._running
         if running is None:
             return {"result": "idle"}

@@ -110,10 +110,11 @@ class KernelApp(IPKernelApp):
         self._ports = {name: getattr(self, f"{name}_port") for name in names}
 
     def configure_tornado_logger(self) -> None:
-        """Tornado logs where the process does."""
-        logger = logging.getLogger("tornado")
-        logger.handlers = self.log.handlers
-        logger.propagate = False
+        """Tornado, and what carries messages of widgets, log where the process does: it is no cell's output."""
+        for name in ("tornado", "Comm", "ipykernel.comm"):
+            logger = logging.getLogger(name)
+            logger.handlers = self.log.handlers
+            logger.propagate = False
 
     def init_control(self, context: Any) -> None:
         """Without the thread that ipykernel has for subshells: one cell at a time, and 1 ms less for each."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from loommux_kernel.protocol import Origin, OriginKind
+from loommux_kernel.protocol import LOOKING, Origin, OriginKind
 
 #: Clients remembered; every restart of a client is a new one.
 REMEMBERED = 64
@@ -59,7 +59,7 @@ class Clients:
     def heard(self, header: dict[str, Any], at: float, idents: Any = ()) -> None:
         """A message has come from someone; `idents` are its routing identities."""
         session = header.get("session")
-        if not session or session == self._server_session:
+        if not session or session == self._server_session or session.startswith(LOOKING):
             return
         client = self._known.pop(session, None) or Client(*_who(header, idents), at)
         client.heard_at = at

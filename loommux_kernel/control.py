@@ -38,6 +38,7 @@ class Kernel(Protocol):
     itself: Any
     shell: Any
     watches: Any
+    interrupted_by: Any
 
     def next_number(self) -> int: ...
 
@@ -111,6 +112,8 @@ class Control:
             running = meant = None  # native code has held this request up, and what was meant is over
         if meant is None:
             return {"result": "idle" if running is None else "not_running", "serial": None, "number": None}
+        if content.get("by"):
+            kernel.interrupted_by = (meant.serial, str(content["by"]))
         pursuit = kernel.interrupts.interrupt(meant.serial)
         if pursuit is None:  # its code is over, its record not yet
             return {"result": "not_running", "serial": meant.serial, "number": meant.number}

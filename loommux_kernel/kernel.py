@@ -91,6 +91,8 @@ class GatedKernel(ListeningKernel):
         self.cell_input = CellInput(self._is_self, self._runs_for_session, self._forward)
         self.watches = Watches(self)
         self.control = Control(self)
+        #: The serial of the last execution that somebody other than its sender has interrupted, and who did.
+        self.interrupted_by: tuple[int, str] | None = None
         self.context = copy_context()
         self.cell_input.install(self.shell)
         self.loommux = Loommux(self.itself, self.notices, self.watches)
@@ -192,6 +194,8 @@ class GatedKernel(ListeningKernel):
         self.interrupts.disarm()
         if end.state is State.INTERRUPTED and self.interrupts.unaimed:
             self.notices.give(execution.serial, "interrupted by a SIGINT from outside the server")
+        if end.state is State.INTERRUPTED and execution.origin.kind is OriginKind.CLIENT:
+            self._say_who_interrupted(execution)
         self.notices.end(execution.serial)
         completed_at = now()
         finished = self.capture.finish(execution, end.state, end.ename, end.evalue, completed_at)
@@ -212,6 +216,12 @@ class GatedKernel(ListeningKernel):
             sequence=self.capture.sequence,
             recorded=finished.recorded,
         )
+
+    def _say_who_interrupted(self, execution: Execution) -> None:
+        """To the person who sent the cell: a client shows no notices, but it shows stderr."""
+        serial, by = self.interrupted_by or (None, "")
+        if serial == execution.serial:
+            self._stderr.write(f"Interrupted by {by}.\n")
 
     def _failed(self, execution: Execution, error: Exception) -> tuple[dict[str, Any], Reply]:
         """The kernel itself has failed around this cell: say so, and be ready for the next one."""

@@ -29,6 +29,8 @@ EVENT_TYPE = "loommux_event"
 #: Begins with a byte that no other topic has: whoever subscribes to everything is spared the events.
 EVENT_TOPIC = b"\x01loommux"
 CONTROL_PREFIX = "loommux_"
+#: What the session ids of those begin with who only look which kernels are there; they are no clients.
+LOOKING = "loommux-look-"
 
 #: Seconds between two output events of one execution, at the least.
 OUTPUT_EVENT_INTERVAL = 0.1
@@ -325,7 +327,8 @@ CONTROL_REQUESTS: dict[str, str] = {
     #        "last_serial", "execution_count", "clients": [...], "stream_bytes_pending",
     #        "watches": [{"name", "serial", "number", "at"}...] that are pending, oldest first}
     "status": "what runs, from the gate",
-    # {"serial": int | None, "submission": str | None, "asked_at"} -> {"result": "sent" | "idle" |
+    # {"serial": int | None, "submission": str | None, "asked_at", "by": str | None (somebody other than the
+    #        sender, who is told when a client sent it)} -> {"result": "sent" | "idle" |
     #        "not_running", "serial", "number", "pending_children": [pid...], "left_children": [pid...]};
     #        without a name it is not meant for what started after `asked_at`
     "interrupt": "interrupt that execution (None: the running one) and its processes",

