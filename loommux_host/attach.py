@@ -78,7 +78,7 @@ def run(command: list[str]) -> int:
     """Become that program; where there is no such thing, wait for it."""
     if sys.platform == "win32":
         return subprocess.run(command).returncode
-    os.execv(command[0], command)
+    return os.execv(command[0], command)
 
 
 def introduced(kernel: Living, others: Sequence[Living]) -> Iterator[str]:

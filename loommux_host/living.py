@@ -111,7 +111,7 @@ def _answering(context: zmq.Context[zmq.Socket[bytes]], claims: list[_Claim], se
         poller.register(heart, zmq.POLLIN)
     until = monotonic() + seconds
     while any(claim.said is None for claim in claims) and (left := until - monotonic()) > 0:
-        for socket, _ in poller.poll(left * 1000):
+        for socket, _ in poller.poll(int(left * 1000) + 1):
             claim, wire = asked[socket]  # pyright: ignore[reportArgumentType]
             _hear(claim, wire, socket.recv_multipart())  # pyright: ignore[reportAttributeAccessIssue]
     return [kernel for claim in claims if (kernel := claim.kernel()) is not None]

@@ -31,8 +31,10 @@ from loommux_host.version import VERSION
 HOLD_SECONDS = 20.0
 #: How long a process that is connected may take to confirm that its output is heard.
 HEARD_SECONDS = 1.0
-#: How often it is looked whether something waits no longer, and whether Jupyter is still there.
-HELD_TICK, IDLE_TICK = 0.1, 2.0
+#: After how many milliseconds it is looked whether something waits no longer, and whether Jupyter is still there.
+HELD_TICK, IDLE_TICK = 100, 2000
+
+DESCRIPTION = "The kernel that Jupyter starts for a notebook with the kernelspec of loommux."
 
 #: What a client must know of a kernel to show an error.
 NOBODY = {
@@ -77,7 +79,7 @@ class Proxy:
         parent = os.getppid() if "JPY_PARENT_PID" in os.environ else None
         while not self._ended and parent in (None, os.getppid()):
             waiting = self._back is not None and not self._ready()
-            self._poller.poll((HELD_TICK if waiting else IDLE_TICK) * 1000)
+            self._poller.poll(HELD_TICK if waiting else IDLE_TICK)
             self._turn()
         self._context.destroy(linger=1000)
 
@@ -245,7 +247,7 @@ def say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loommux_host.proxy", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m loommux_host.proxy", description=DESCRIPTION)
     parser.add_argument("-f", dest="connection_file", metavar="FILE", required=True, help="Jupyter's connection file")
     file = Path(parser.parse_args(arguments).connection_file)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts come as messages

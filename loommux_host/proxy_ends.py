@@ -8,7 +8,7 @@ changed but its signature. What is forwarded, and what is said when it cannot be
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class Asked:
 class End:
     """Five sockets and the key of their messages."""
 
-    def __init__(self, context: zmq.Context[Socket], info: dict[str, Any], kinds: dict[str, int]) -> None:
+    def __init__(self, context: zmq.Context[Socket], info: dict[str, Any], kinds: Mapping[str, int]) -> None:
         self.wire = Wire(info["key"], info.get("signature_scheme", "hmac-sha256"), os.urandom(16).hex())
         self.sockets: dict[str, Socket] = {}
         for channel, kind in kinds.items():

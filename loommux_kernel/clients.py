@@ -86,13 +86,13 @@ def _who(header: dict[str, Any], idents: Any = ()) -> tuple[str, int | None]:
     """What people call the sender, and its process; of a pid that is none here, neither is known."""
     through = _PROXY.fullmatch(bytes(idents[0])) if idents else None
     sent = re.fullmatch(r".*_(\d+)_\d+", str(header.get("msg_id", "")))
-    pid = through[1] if through else sent[1] if sent else None
-    command = _command(int(through[2] if through else pid)) if pid else []
+    pid = int(through[1] if through else sent[1] if sent else 0)
+    command = _command(int(through[2]) if through else pid) if pid else []
     program = program_name(command)
     username = str(header.get("username") or "")
     label = KNOWN_AS.get(program or "", program) or (username if username.isprintable() else "") or _NAMELESS
     notebook = through[3].decode(errors="replace") if through else ""
-    return f"{label} ({notebook})" if notebook.isprintable() and notebook else label, int(pid) if command else None
+    return f"{label} ({notebook})" if notebook.isprintable() and notebook else label, pid if command else None
 
 
 def program_name(command: list[str]) -> str | None:

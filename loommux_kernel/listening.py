@@ -168,11 +168,9 @@ class ListeningKernel(RunningKernel):
     def kernel_info(self) -> dict[str, Any]:
         """As ipykernel's, and which kernel this is: `loommux attach` and the proxy find it by that."""
         itself = self.itself
-        return super().kernel_info | {
-            METADATA_KEY: {"name": itself.name, "id": itself.id, "process": itself.process}
-        }
+        return super().kernel_info | {METADATA_KEY: {"name": itself.name, "id": itself.id, "process": itself.process}}
 
-    async def do_history(
+    def do_history(
         self,
         hist_access_type: str,
         output: bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -107,10 +108,8 @@ class Terminal:
 
     def text(self) -> str:
         """What stands on the screen."""
-        try:
+        with contextlib.suppress(pexpect.TIMEOUT, pexpect.EOF):
             self._stream.feed(self.program.read_nonblocking(100_000, timeout=0.05))
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            pass
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     def until(self, pattern: str) -> str:

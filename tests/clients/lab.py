@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -16,18 +17,25 @@ class Lab:
     """One Jupyter server, with directories of its own; the kernelspec is installed as a person would."""
 
     def __init__(self, agent: Agent, directory: Path) -> None:
-        self.directory = directory
+        self.directory = directory / "notebooks"
+        self.directory.mkdir()
+        settings = directory / "jupyter_config_dir/lab/user-settings/@jupyterlab/apputils-extension"
+        settings.mkdir(parents=True)
+        quiet = {"fetchNews": "false", "checkForUpdates": False}
+        (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
         own = {name: str(directory / name.lower()) for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR")}
         environment = agent.environment | own
         self._runtime = agent.runtime
         self.environment = environment
-        subprocess.run([LOOMMUX, "kernelspec", "install", "--user"], env=environment, check=True, stdout=subprocess.PIPE)
+        subprocess.run(
+            [LOOMMUX, "kernelspec", "install", "--user"], env=environment, check=True, stdout=subprocess.PIPE
+        )
         log = self.log = directory / "lab.log"
         with log.open("w") as errors:
             self._process = subprocess.Popen(
                 [
                     sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0",
-                    "--IdentityProvider.token=", "--LabApp.news_url=None", f"--ServerApp.root_dir={directory}",
+                    "--IdentityProvider.token=", f"--ServerApp.root_dir={self.directory}",
                 ],
                 cwd=directory, env=environment, stderr=errors, stdout=errors,
             )  # fmt: skip

@@ -10,14 +10,14 @@ import sys
 import threading
 from typing import Any
 
-from qtpy import QtCore
 from qtconsole.qtconsoleapp import JupyterQtConsoleApp
+from qtpy import QtCore
 
 from loommux_host import attached
 
 
 class Hands(QtCore.QObject):
-    asked = QtCore.Signal(object)
+    asked = QtCore.Signal(object)  # pyright: ignore
 
 
 def main(connection_file: str) -> None:
@@ -28,7 +28,8 @@ def main(connection_file: str) -> None:
         widget = app.widget
 
         def say() -> None:
-            print(json.dumps(widget._control.toPlainText()), flush=True)
+            sys.stdout.write(json.dumps(widget._control.toPlainText()) + "\n")
+            sys.stdout.flush()
 
         def act(source: str | None) -> None:
             if source is None:
@@ -45,7 +46,7 @@ def main(connection_file: str) -> None:
         for line in sys.stdin:
             hands.asked.emit(json.loads(line))
 
-    JupyterQtConsoleApp.start = start
+    JupyterQtConsoleApp.start = start  # pyright: ignore
     attached.qtconsole(connection_file)
 
 

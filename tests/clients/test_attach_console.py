@@ -11,9 +11,7 @@ from jupyter import LOOMMUX, Agent, Terminal, until
 
 def console(agent: Agent) -> Terminal:
     """The client, started with the very command that status names."""
-    return Terminal(
-        [sys.executable, "-m", "jupyter_console", "--existing", agent.connection_file], agent.environment
-    )
+    return Terminal([sys.executable, "-m", "jupyter_console", "--existing", agent.connection_file], agent.environment)
 
 
 def test_the_agent_and_a_person_see_what_the_other_ran_and_exit_leaves_the_kernel_alone(agent: Agent) -> None:

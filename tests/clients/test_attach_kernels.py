@@ -119,7 +119,9 @@ def test_nbclient_and_jupyter_execute_run_a_notebook_in_the_agents_kernel(
     agent: Agent, spec: Path, tmp_path: Path
 ) -> None:
     agent.run("given = 20")
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("made = given + 1"), nbformat.v4.new_code_cell("made")])
+    made = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("made = given + 1"), nbformat.v4.new_code_cell("made")]
+    )
     nbclient.NotebookClient(made, kernel_name="loommux", timeout=int(PATIENCE)).execute()
     assert made.cells[1].outputs[0]["data"]["text/plain"] == "21"
     made.cells[0].source = "made = given + 2"
@@ -136,7 +138,9 @@ def test_the_proxy_forwards_stdin_comms_with_buffers_and_interrupts_and_its_end_
     agent.run(
         "from comm import get_comm_manager\n"
         "def opened(comm, message):\n"
-        "    comm.on_msg(lambda m: comm.send({'got': m['content']['data']}, buffers=[bytes(b)[::-1] for b in m['buffers']]))\n"
+        "    def answer(m):\n"
+        "        comm.send({'got': m['content']['data']}, buffers=[bytes(b)[::-1] for b in m['buffers']])\n"
+        "    comm.on_msg(answer)\n"
         "get_comm_manager().register_target('echo', opened)"
     )
     with notebook() as (manager, client):
@@ -247,4 +251,3 @@ def folder(below: Path, name: str) -> Path:
     made = below / name
     made.mkdir()
     return made
-

@@ -17,7 +17,8 @@ def test_a_window_shares_the_agents_kernel_interrupts_by_ctrl_c_and_exit_closes_
 ) -> None:
     agent.run("from_agent = 41")
     person = subprocess.Popen(
-        [sys.executable, str(PERSON), agent.connection_file], text=True, env=agent.environment | {"QT_QPA_PLATFORM": "offscreen"},
+        [sys.executable, str(PERSON), agent.connection_file],
+        text=True, env=agent.environment | {"QT_QPA_PLATFORM": "offscreen"},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert person.stdin and person.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import stat
@@ -30,9 +31,12 @@ async def test_while_a_client_floods_cells_no_number_is_lost_or_doubled_on_eithe
                 assert number not in taken
                 taken[number] = "client"
             await agent.run("told = [(who, number) for who, _, number in ran]")
-            ran = dict((n, who) for who, n in eval((await agent.run("told")).split(": ", 2)[-1].split("\n<")[0]))
+            shown = await agent.run("print(told)")
+            ran = {number: who for who, number in ast.literal_eval(shown.splitlines()[1])}
         assert sorted(taken) == list(range(1, len(taken) + 1)), "none is lost, none doubled"
-        assert {n: who for n, who in taken.items() if n > 1} == ran, "the numbers of replies and results are IPython's own"
+        assert {n: who for n, who in taken.items() if n > 1} == ran, (
+            "the numbers of replies and results are IPython's own"
+        )
 
 
 async def test_the_kernel_waits_for_a_clients_input_says_so_and_is_freed_when_the_client_has_gone(start: Start) -> None:
@@ -46,7 +50,9 @@ async def test_the_kernel_waits_for_a_clients_input_says_so_and_is_freed_when_th
                 return "In [2] waits for input from " in await agent.text("status")
 
             await until(told)
-            assert ", and waits for that client's input. Nothing was run." in await agent.refusal("run_cell", freeform="1")
+            assert ", and waits for that client's input. Nothing was run." in await agent.refusal(
+                "run_cell", freeform="1"
+            )
         assert (await agent.text("interrupt", execution=2)).startswith("interrupted")
         assert "Out[3]: 3" in await agent.run("3")
 
@@ -58,7 +64,9 @@ async def test_a_client_that_is_interrupted_by_the_agent_is_told_by_whom(start: 
             said: list[str] = []
             running = asyncio.create_task(
                 client.execute_interactive(
-                    "import time; time.sleep(60)", output_hook=lambda m: said.append(m["content"].get("text", "")), timeout=60
+                    "import time; time.sleep(60)",
+                    output_hook=lambda m: said.append(m["content"].get("text", "")),
+                    timeout=60,
                 )
             )
 
