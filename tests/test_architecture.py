@@ -29,7 +29,7 @@ PURE = {
 IMPURE_IMPORTS = {"os", "socket", "subprocess", "threading", "asyncio", "sqlite3", "zmq"}
 #: From the faces down; a module may import those of its own rank and below.
 RANKS = [
-    {"cli", "attach", "kernelspec", "proxy", "attached"},
+    {"cli", "proxy", "attached"},
     {"proxy_ends"},
     {"living"},
     {"host", "http", "serving"},

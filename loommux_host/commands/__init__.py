@@ -72,6 +72,13 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "restart": Command("restart", "replace a kernel's process", ("loommux restart report",)),
     "recycle": Command("recycle", "end a kernel", ("loommux recycle report", "loommux recycle report --force")),
+    "attach": Command(
+        "attach", "attach a Jupyter client to a kernel", ("loommux attach", "loommux attach report --qtconsole"),
+    ),
+    "kernelspec": Command(
+        "kernelspec", 'install or remove the kernelspec "loommux session"',
+        ("loommux kernelspec install", "loommux kernelspec remove --sys-prefix"),
+    ),
     "export": Command(
         "export", "write a kernel's cells as a notebook",
         ("loommux export report report.ipynb", "loommux export report - > report.ipynb"),

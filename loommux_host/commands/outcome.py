@@ -40,6 +40,8 @@ WORDS: Mapping[str, str] = {
     "kernel_ambiguous": "several kernels could be meant; the text lists their ids",
     "directory_refused": "the directory of your servers cannot be trusted",
     "no_standard_streams": "connect: there is no standard input or output",
+    "client_not_installed": "attach: Jupyter's client is not installed",
+    "kernelspec_not_found": "kernelspec remove: there is none of loommux",
     "busy": "run: another cell runs in that kernel",
     "unreachable": "the server cannot be reached",
     "timeout": "the server did not answer in time",

@@ -1,54 +1,44 @@
-"""``loommux kernelspec install|remove``: the kernelspec *loommux session* for JupyterLab and others.
+"""Install or remove the kernelspec "loommux session", with which JupyterLab works in an agent's kernel.
 
 Owns where the spec goes, and that it starts the proxy with this very interpreter: Jupyter's
 own environment needs to have nothing of ours. The spec itself lies in ``kernelspec/``.
-Called by `cli`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+
+from .outcome import DONE, Refused, show
 
 #: The spec's name in Jupyter's lists, as in ``jupyter console --kernel loommux``.
 NAME = "loommux"
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parent.parent
 #: In an installed package, and in a checkout.
 _SOURCES = (_HERE / "spec", _HERE.parent / "kernelspec")
 PROXY = "loommux_host.proxy"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit code."""
-    options = parser().parse_args(arguments)
-    try:
-        return install(options) if options.action == "install" else remove(options)
-    except OSError as error:
-        sys.stderr.write(f"loommux: {error.filename or 'the kernelspec'}: {error.strerror}\n")
-        return 1
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="loommux kernelspec",
-        description='Install or remove the kernelspec "loommux session": a notebook with it works in the newest'
-        " kernel of an agent, or in the one that the environment variable LOOMMUX_SESSION names.",
-        allow_abbrev=False,
-    )
-    made.add_argument("action", choices=("install", "remove"))
-    where = made.add_mutually_exclusive_group()
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=("install", "remove"))
+    where = parser.add_mutually_exclusive_group()
     where.add_argument("--user", action="store_true", help="for every Jupyter of this user (default)")
     where.add_argument("--sys-prefix", action="store_true", help="in this Python's environment")
     where.add_argument("--prefix", metavar="DIR", help="in the environment below DIR")
-    return made
 
 
-def install(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
+    try:
+        return install(options) if options.action == "install" else remove(options)
+    except OSError as error:
+        raise Refused("file_not_writable", f"{error.filename or 'the kernelspec'}: {error.strerror}") from None
+
+
+def install(options: Namespace) -> int:
     from jupyter_client.kernelspec import KernelSpecManager
 
     with tempfile.TemporaryDirectory() as temporary:
@@ -59,22 +49,21 @@ def install(options: argparse.Namespace) -> int:
         (spec / "kernel.json").write_text(json.dumps(described, indent=1) + "\n")
         prefix = _prefix(options)
         where = KernelSpecManager().install_kernel_spec(str(spec), NAME, user=prefix is None, prefix=prefix)
-    sys.stdout.write(f'installed "{described["display_name"]}" in {where}\n')
-    return 0
+    show(f'installed "{described["display_name"]}" in {where}')
+    return DONE
 
 
-def remove(options: argparse.Namespace) -> int:
+def remove(options: Namespace) -> int:
     from jupyter_core.paths import jupyter_data_dir
 
     prefix = _prefix(options)
     below = Path(jupyter_data_dir()) if prefix is None else Path(prefix) / "share" / "jupyter"
     where = below / "kernels" / NAME
     if not _is_ours(where):
-        sys.stderr.write(f"loommux: no kernelspec of loommux in {where}\n")
-        return 1
+        raise Refused("kernelspec_not_found", f"no kernelspec of loommux in {where}")
     shutil.rmtree(where)
-    sys.stdout.write(f"removed {where}\n")
-    return 0
+    show(f"removed {where}")
+    return DONE
 
 
 def source() -> Path:
@@ -82,7 +71,7 @@ def source() -> Path:
     return next(path for path in _SOURCES if path.is_dir())
 
 
-def _prefix(options: argparse.Namespace) -> str | None:
+def _prefix(options: Namespace) -> str | None:
     return sys.prefix if options.sys_prefix else options.prefix
 
 

@@ -1,17 +1,17 @@
-"""``loommux attach [NAME]``: a Jupyter client on the kernel that an agent works in.
+"""Attach a Jupyter client to a running kernel; closing it, or exit in it, leaves the kernel alone.
 
 Owns which client is run and what is shown before it starts: which kernel it is, and the
 last lines of what ran in it, read from its records. The kernel is found by `living`; the
-client is Jupyter's own, run by `attached`. Called by `cli`.
+client is Jupyter's own, run by `attached`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sqlite3
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,8 @@ from loommux_host.living import Living, NotFound, find, living
 from loommux_host.phrases import cell, duration, one_line, sender
 from loommux_kernel.protocol import Stream, now
 from loommux_kernel.records import ExecutionRecord, RecordReader
+
+from .outcome import Refused, show
 
 #: What is shown of the past: cells, lines of each one's source and of its output.
 CELLS, SOURCE_LINES, OUTPUT_LINES = 3, 4, 4
@@ -30,41 +32,30 @@ CLIENTS = {"console": ("jupyter_console", "jupyter-console"), "qtconsole": ("qtc
 QT = ("PySide6", "PyQt6", "PyQt5", "PySide2")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit code."""
-    options = parser().parse_args(arguments)
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="name or id of the kernel (default: the newest)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--console", dest="client", action="store_const", const="console", help="in this terminal")
+    which.add_argument("--qtconsole", dest="client", action="store_const", const="qtconsole", help="in a window")
+
+
+def run(options: Namespace) -> int:
     kernels = living()
     try:
         kernel = find(options.name, kernels)
     except NotFound as error:
-        sys.stderr.write(f"loommux: {error}\n")
-        return 1
+        raise Refused("kernel_not_found", str(error)) from None
     client = options.client or ("qtconsole" if missing("console") and not missing("qtconsole") else "console")
-    sys.stdout.write("\n".join(introduced(kernel, [k for k in kernels if k is not kernel])) + "\n")
+    show("\n".join(introduced(kernel, [k for k in kernels if k is not kernel])))
     package = missing(client)
     if package:
-        sys.stdout.flush()
-        sys.stderr.write(
-            f"loommux: {client} is not installed here; run: {sys.executable} -m pip install {package}\n"
-            f"or, where Jupyter is: jupyter {client} --existing {kernel.connection_file}\n"
+        raise Refused(
+            "client_not_installed",
+            f"{client} is not installed here; run: {sys.executable} -m pip install {package}\n"
+            f"or, where Jupyter is: jupyter {client} --existing {kernel.connection_file}",
         )
-        return 1
     sys.stdout.flush()
-    return run([sys.executable, "-m", "loommux_host.attached", client, str(kernel.connection_file)])
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="loommux attach",
-        description="Attach a Jupyter client to a running kernel. Your cells and the agent's share its variables;"
-        " closing the client, or exit in it, leaves the kernel alone.",
-        allow_abbrev=False,
-    )
-    made.add_argument("name", nargs="?", help="name or id of the kernel (default: the newest)")
-    which = made.add_mutually_exclusive_group()
-    for client in CLIENTS:
-        which.add_argument(f"--{client}", dest="client", action="store_const", const=client)
-    return made
+    return become([sys.executable, "-m", "loommux_host.attached", client, str(kernel.connection_file)])
 
 
 def missing(client: str) -> str | None:
@@ -74,7 +65,7 @@ def missing(client: str) -> str | None:
     return None if there else package
 
 
-def run(command: list[str]) -> int:
+def become(command: list[str]) -> int:
     """Become that program; where there is no such thing, wait for it."""
     if sys.platform == "win32":
         return subprocess.run(command).returncode
