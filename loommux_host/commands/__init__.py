@@ -83,6 +83,10 @@ COMMANDS: Mapping[str, Command] = {
         "export", "write a kernel's cells as a notebook",
         ("loommux export report report.ipynb", "loommux export report - > report.ipynb"),
     ),
+    "console": Command(
+        "console", "a web page for all of your servers",
+        ("loommux console", "loommux console --port 8700 --no-browser"),
+    ),
 }  # fmt: skip
 
 
