@@ -39,6 +39,7 @@ WORDS: Mapping[str, str] = {
     "kernel_not_found": "no kernel is called that",
     "kernel_ambiguous": "several kernels could be meant; the text lists their ids",
     "directory_refused": "the directory of your servers cannot be trusted",
+    "cannot_listen": "console: the port cannot be bound",
     "no_standard_streams": "connect: there is no standard input or output",
     "client_not_installed": "attach: Jupyter's client is not installed",
     "kernelspec_not_found": "kernelspec remove: there is none of loommux",
