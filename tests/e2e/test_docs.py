@@ -1,0 +1,198 @@
+"""What README and docs show works: every command is run, every example parsed or run in a kernel.
+
+Blocks fenced as ``sh`` are run here, line by line; ``bash`` is for what needs another machine or the
+index, and is checked for its syntax alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import PATIENCE, Agent, Place
+from http_driving import Web, web
+
+from loommux_host import cli, settings
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+SNIPPET = re.compile(r'--8<-- "(.+)"')
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")]
+
+
+def blocks(*languages: str) -> Iterator[tuple[str, str]]:
+    """The page and the text of every block in one of the languages."""
+    for page in PAGES:
+        for language, text in FENCE.findall(page.read_text()):
+            if language in languages:
+                yield page.name, text
+
+
+def commands() -> list[str]:
+    """Every command that a reader may type, once, without its comment."""
+    lines = (line.partition("  #")[0].strip() for _, text in blocks("sh") for line in text.splitlines())
+    return list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+@pytest.fixture(scope="module")
+async def server(common_place: Place) -> AsyncIterator[Web]:
+    async with web(common_place) as made:
+        yield made
+
+
+@pytest.fixture
+async def report(server: Web) -> AsyncIterator[Agent]:
+    """An agent in the kernel that the docs speak of."""
+    async with server.agent(**{"X-Loommux-Resource": "report"}) as one:
+        yield one
+
+
+class Reader:
+    """Types commands as a reader would, in a home of its own; the server's port stands for the documented one."""
+
+    def __init__(self, server: Web, place: Place, home: Path) -> None:
+        self._port, self._place, self._home = server.base.rpartition(":")[2], place, home
+        (home / ".config" / "loommux").mkdir(parents=True)
+        (home / ".config" / "loommux" / "token").write_text("secret")
+        (place.workspace / "check.py").write_text("print('checked')")
+
+    def begin(self, line: str) -> subprocess.Popen[str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | self._place.environment | {"HOME": str(self._home), "PATH": path}
+        # `exec`: a signal is for the command, not for the shell around it.
+        return subprocess.Popen(
+            ["bash", "-c", f"set -o pipefail; {line.replace('8801', self._port)}" if "|" in line else f"exec {line}"],
+            cwd=self._place.workspace, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    async def type(self, line: str) -> str:
+        """Run to the end; what it wrote."""
+        process = self.begin(line.replace("8801", self._port))
+        out, err = await asyncio.to_thread(process.communicate, None, PATIENCE)
+        assert process.returncode == 0, f"{line}: {process.returncode}\n{out}{err}"
+        return out + err
+
+    async def start(self, line: str, until: str) -> None:
+        """Run until it says something; Ctrl+C ends it."""
+        process = self.begin(line)
+        assert process.stderr is not None
+        said = ""
+        while until not in said:
+            heard = await asyncio.to_thread(process.stderr.readline)
+            assert heard, f"{line}: {said}"
+            said += heard
+        process.send_signal(signal.SIGINT)
+        await asyncio.to_thread(process.communicate, None, PATIENCE)
+
+
+async def test_every_command_works_as_it_stands(
+    server: Web, report: Agent, common_place: Place, tmp_path: Path
+) -> None:
+    reader = Reader(server, common_place, tmp_path)
+    typed = [line for line in commands() if not line.startswith("loommux install")]
+    assert len(typed) > 15
+    await report.run("rows = [1]\ndef fit(): return 1")
+    for line in typed:
+        if line.startswith("loommux --server"):
+            await reader.start(line if "--uds" in line or "--port" in line else f"{line} --port 0", "listening on")
+        elif line.endswith("--follow"):
+            await reader.start(line, "In [")
+        elif line.startswith("loommux interrupt"):
+            await asleep(report)
+            await reader.type(re.sub(r"--execution \d+", f"--execution {await running(report)}", line))
+        else:
+            for file in re.findall(r"[\w.]+\.ipynb", line):
+                (common_place.workspace / file).unlink(missing_ok=True)
+            number = await latest(report)
+            await reader.type(re.sub(r"(logs \w+) 7", rf"\1 {number}", line))
+        if "recycle" in line or "restart" in line:
+            await report.run("rows = [1]\ndef fit(): return 1")
+
+
+async def asleep(agent: Agent) -> None:
+    assert "Running" in await agent.run("%%loommux --wait 0.5\nimport time; time.sleep(60)")
+
+
+async def running(agent: Agent) -> str:
+    found = re.search(r"In \[(\d+)\]", await agent.text("execution_status"))
+    assert found
+    return found[1]
+
+
+async def latest(agent: Agent) -> str:
+    result = await agent.call("execution_status")
+    found = re.search(r"In \[(\d+)\]", "".join(block.text for block in result.content if block.type == "text"))
+    return found[1] if found else "1"
+
+
+async def test_every_install_line_writes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(project)
+    typed = [line for line in commands() if line.startswith("loommux install")]
+    assert len(typed) > 8
+    for line in typed:
+        # The docs show one way after another for the same host.
+        assert cli.main([*shlex.split(line)[1:2], "--replace", *shlex.split(line)[2:]]) == 0, line
+
+
+def test_every_command_for_elsewhere_is_one_that_a_shell_can_read() -> None:
+    for page, text in blocks("bash"):
+        done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, f"{page}: {done.stderr}"
+        known = [line for line in text.splitlines() if line.startswith("loommux ")]
+        assert all(line in commands() or line.split()[1] == "install" for line in known), page
+
+
+def test_every_configuration_is_one_that_its_reader_can_read() -> None:
+    for page, text in blocks("json"):
+        assert json.loads(text) is not None, page
+    for page, text in blocks("toml"):
+        assert tomllib.loads(text), page
+    for _, text in blocks("python"):
+        for path in SNIPPET.findall(text):
+            ast.parse((ROOT / path).read_text())
+
+
+async def test_every_python_example_runs(server: Web, report: Agent) -> None:
+    shown = [(page, text) for page, text in blocks("python") if not SNIPPET.search(text)]
+    assert len(shown) > 3
+    for page, text in shown:
+        if "loommux." in text:
+            ended = await report.text("run_cell", freeform=f"%%loommux --wait 60 --silence 60\n{text}")
+            assert "Traceback" not in ended and "Running" not in ended, f"{page}: {ended}"
+            continue
+        names: dict[str, Any] = {}
+        exec(compile(text, page, "exec"), names)
+        if "first_cell" in names:
+            assert "Out[1]: 42" in await names["first_cell"](f"{server.base}/mcp")
+        else:
+            assert {name for name in names if name != "__builtins__"} <= set(settings.CHECKS), page
+
+
+async def test_the_tutorials_environment_is_as_it_says() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "environment_tour.py")]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Out[2]: 4\n" in done.stdout and "Startup · memory" in done.stdout and "Out[1]: 2\n" in done.stdout
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(listed) == sorted(page.name for page in PAGES[1:])
