@@ -15,7 +15,7 @@ def _watch_memory() -> None:
         if (used > MEMORY_ALARM_BYTES) != above:
             above = not above
             where = "past" if above else "below"
-            loommux.notify(f"memory {used / 1024**2:.0f} MiB, {where} {MEMORY_ALARM_BYTES / 1024**2:.0f} MiB")  # noqa: F821
+            loommux.notify(f"memory {used / 1024**2:.0f} MiB, {where} {MEMORY_ALARM_BYTES / 1024**2:.0f} MiB")
 
 
 threading.Thread(target=_watch_memory, name="memory alarm", daemon=True).start()
