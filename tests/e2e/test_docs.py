@@ -25,12 +25,17 @@ from driving import PATIENCE, Agent, Place
 from http_driving import Web, web
 
 from loommux_host import cli, settings
+from loommux_host.commands import everything
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 SNIPPET = re.compile(r'--8<-- "(.+)"')
 
+#: What needs a terminal of its own, or an environment to change: read here, run by tests of its own.
+ONLY_READ = ("loommux attach", "loommux kernelspec remove")
+#: What goes on until Ctrl+C, and what it says first.
+GOES_ON = {"loommux --server": "listening on", "loommux console": "console for one browser"}
 #: What examples speak of as given.
 BEFORE = """\
 lab = loommux.create("lab")
@@ -80,7 +85,7 @@ class Reader:
 
     def begin(self, line: str) -> subprocess.Popen[str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | self._place.environment | {"HOME": str(self._home), "PATH": path}
+        environment = os.environ | self._place.environment | {"HOME": str(self._home), "PATH": path, "BROWSER": "true"}
         # `exec`: a signal is for the command, not for the shell around it.
         return subprocess.Popen(
             ["bash", "-c", f"set -o pipefail; {line.replace('8801', self._port)}" if "|" in line else f"exec {line}"],
@@ -116,8 +121,11 @@ async def test_every_command_works_as_it_stands(
     assert len(typed) > 15
     await report.run("rows = [1]\ndef fit(): return 1")
     for line in typed:
-        if line.startswith("loommux --server"):
-            await reader.start(line if "--uds" in line or "--port" in line else f"{line} --port 0", "listening on")
+        says = next((says for begins, says in GOES_ON.items() if line.startswith(begins)), None)
+        if line.startswith(ONLY_READ):
+            everything().parse_args(shlex.split(line)[1:])
+        elif says is not None:
+            await reader.start(line if "--uds" in line or "--port" in line else f"{line} --port 0", says)
         elif line.endswith("--follow"):
             await reader.start(line, "In [")
         elif line.startswith("loommux interrupt"):
