@@ -2,7 +2,9 @@
 
 Runs ``loommux_kernel`` from beside this package, wherever the interpreter has it or not,
 and whatever lies in the working directory under its name. Nothing else of the server's
-environment comes onto the kernel's path. Standard library only. Started by `launch`.
+environment comes onto the kernel's path. ``python enter.py --keeper …`` is the keeper
+(see `keeper`) until it is forked as a kernel, which then goes on here as any other.
+Standard library only. Started by `launch` and `keeping`.
 """
 # ruff: noqa: PTH100, PTH118, PTH120
 
@@ -12,21 +14,33 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGE = os.path.join(os.path.dirname(HERE), "loommux_kernel")
 
 
 def main() -> None:
     """Put the package in place, then go on as ``python -m loommux_kernel`` would."""
     if sys.path and os.path.abspath(sys.path[0]) == HERE:
         del sys.path[0]  # the directory of this script holds the host's modules
+    place("loommux_kernel")
+    if sys.argv[1:2] == ["--keeper"]:
+        place("loommux_host")
+        from loommux_host.keeper import main as keep
+
+        keep()
+        for name in [n for n in sys.modules if n.partition(".")[0] == "loommux_host"]:
+            del sys.modules[name]
+    runpy.run_module("loommux_kernel", run_name="__main__", alter_sys=True)
+
+
+def place(package: str) -> None:
+    """Import a package from beside this one."""
+    directory = os.path.join(os.path.dirname(HERE), package)
     spec = spec_from_file_location(
-        "loommux_kernel", os.path.join(PACKAGE, "__init__.py"), submodule_search_locations=[PACKAGE]
+        package, os.path.join(directory, "__init__.py"), submodule_search_locations=[directory]
     )
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules["loommux_kernel"] = module
+    sys.modules[package] = module
     spec.loader.exec_module(module)
-    runpy.run_module("loommux_kernel", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

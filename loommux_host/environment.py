@@ -40,7 +40,7 @@ def kernel_environment(
     inherited: Mapping[str, str],
     *,
     python: Path,
-    programs: Path,
+    programs: Path | None,
     kernel_id: str,
     kernel_name: str,
     control_url: str | None,
@@ -48,6 +48,7 @@ def kernel_environment(
 ) -> dict[str, str]:
     """Variables for a kernel that runs with `python`; `programs` is a directory for what it lacks.
 
+    Without one, ``PATH`` is left as it is.
     A variable that contains one of `secrets` is left out, whatever its name.
     """
     hidden = [secret for secret in secrets if secret]
@@ -63,7 +64,7 @@ def kernel_environment(
         kept["LOOMMUX_CONTROL_URL"] = control_url
     if not _same(python, Path(sys.executable)):
         _forget_own_interpreter(kept)
-    return _with_programs(kept, python, programs)
+    return kept if programs is None else _with_programs(kept, python, programs)
 
 
 def _forget_own_interpreter(environment: dict[str, str]) -> None:

@@ -24,6 +24,7 @@ from loommux_host.calls import Calls
 from loommux_host.config import Config
 from loommux_host.control_socket import SECRET_FILE, ControlSocket
 from loommux_host.discovery import Server, publish
+from loommux_host.keeping import Keeping, obstacle
 from loommux_host.launch import Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.launching import KernelLaunching
 from loommux_host.limits import Limits
@@ -57,9 +58,17 @@ class Host:
         self.directory = create_server_directory()
         #: Where kernels and the user's programs reach us; bound before the first kernel is told of it.
         self.control = ControlSocket(self.directory.path)
+        #: Why kernels are spawned, not forked; None when they are forked by a keeper.
+        self.no_keeper = obstacle(config.spawn)
+        self.keeping: Keeping | None = None
+        if self.no_keeper is None:
+            grace = config.adopt_grace_seconds if config.server else None
+            secrets = tuple(secrets)
+            self.keeping = Keeping(self.directory, config.kernel_python, config.workspace, grace, secrets)
         self.launcher = Launcher(
-            config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret
-        )
+            config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
+            provisioner=self.keeping.provisioner if self.keeping is not None else None,
+        )  # fmt: skip
         self._started_at = now()
         self.publish()
         #: Jupyter's client session: what the kernels know this server by.
@@ -136,6 +145,8 @@ class Host:
                     await asyncio.wait({self._cleaning})
                 if self._private is not None:
                     await self._private.close()
+                if self.keeping is not None:
+                    await self.keeping.close()
         except TimeoutError:
             log.error("not everything ended within %d s", CLOSE_SECONDS)
         self.control.close()

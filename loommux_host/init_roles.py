@@ -16,8 +16,11 @@ ended beside the kernel, and pids that they were not allowed to end). They are t
 and ``signal NUMBER``. After ``ended`` the guard lingers until it is told to ``leave``,
 because when the owner dies it removes the kernel's files.
 
+They begin in one of two ways. `init` runs `main`, in an interpreter of their own, when
+there is no keeper. A keeper forks them (`keeper_newborn`): then it is the guard's parent,
+what it forks is still in memory, and its death is one more reason to end everything.
+
 Standard library only, and little of it. Knows nothing of cells, Jupyter or records.
-Imported by `init` alone, in the processes that `spawn` starts.
 """
 
 from __future__ import annotations
@@ -28,7 +31,11 @@ import time
 
 from loommux_host.init_ending import Ending, enter_group, remove_files, remove_group
 from loommux_host.init_system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
-from loommux_host.init_watch import OWNER, Watch, open_owner
+from loommux_host.init_watch import OWNER, Watch, open_parent
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 #: A guard whose init does not finish (it is stopped, say) ends everything itself.
 TAKEOVER_SECONDS = 2.5
@@ -36,12 +43,20 @@ IGNORED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGALRM", "SIGUSR1", "SIGU
 
 
 class Job:
-    """What the command line says."""
+    """What is to be guarded. `values` are those of the command line, `command` is the kernel's.
 
-    def __init__(self, arguments: list[str]) -> None:
-        split = arguments.index("--")
-        values = {key: value for key, _, value in (a.partition("=") for a in arguments[:split])}
-        self.command = arguments[split + 1 :]
+    `environment` is the kernel's when it is not ours. `enter` makes the forked process the
+    kernel without a command, by an exception that ends in its first frame.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        command: list[str],
+        environment: Mapping[str, str] | None = None,
+        enter: Callable[[Job], None] | None = None,
+    ) -> None:
+        self.command, self.environment, self.enter = command, environment, enter
         self.owner = int(values["owner"])
         self.workspace = values["cwd"]
         self.kernel_id = values["id"]
@@ -55,10 +70,26 @@ class Job:
         self.group = values["group"]
 
 
+class Owner:
+    """Who everything is done for. `ended` are descriptors of which each becomes readable when
+    it is time to end; `proof` is the one among them that says that the owner's process is dead.
+    """
+
+    def __init__(self, ended: list[int], proof: int) -> None:
+        self.ended, self.proof = [fd for fd in ended if fd >= 0], proof
+
+
 def main() -> None:
-    """Become the guard, fork the init."""
-    job = Job(sys.argv[1:])
-    owner_ended = open_owner(job.owner)
+    """Become the guard of what the command line says."""
+    split = sys.argv.index("--")
+    values = {key: value for key, _, value in (a.partition("=") for a in sys.argv[1:split])}
+    job = Job(values, sys.argv[split + 1 :])
+    parent = open_parent(job.owner)
+    guard(job, Owner([parent], parent))
+
+
+def guard(job: Job, owner: Owner) -> None:
+    """Be the guard, fork the init. Returns in both, when they have nothing more to do."""
     os.chdir("/")
     for fd in job.held:
         os.set_inheritable(fd, False)
@@ -67,19 +98,19 @@ def main() -> None:
     become_subreaper()
     leash, leash_end = os.pipe()
     kernel_pid, kernel_pid_end = os.pipe()
-    guard = os.getpid()
+    pid = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(leash_end)
         os.setsid()  # what is sent to the guard's group does not reach the init
         become_subreaper()
-        run_init(job, Watch(owner_ended, leash), kernel_pid_end)
-        if os.getppid() == guard:
-            os.kill(guard, signal.SIGCONT)  # one that somebody stopped would stay for ever
+        run_init(job, Watch(owner, leash), kernel_pid_end)
+        if os.getppid() == pid:
+            os.kill(pid, signal.SIGCONT)  # one that somebody stopped would stay for ever
     else:
         for fd in (leash, kernel_pid_end, *job.passed):
             os.close(fd)
-        run_guard(job, Watch(owner_ended), child, leash_end, kernel_pid)
+        run_guard(job, Watch(owner), child, leash_end, kernel_pid)
 
 
 def run_init(job: Job, watch: Watch, kernel_pid_end: int) -> None:
@@ -155,11 +186,14 @@ def start_kernel(job: Job) -> int:
         return pid
     try:
         prepare_kernel(job, parent)
-        os.execv(job.command[0], job.command)
+        if job.enter is None:
+            os.execve(job.command[0], job.command, os.environ if job.environment is None else job.environment)
     except Exception as error:
         os.write(2, f"cannot run {job.command[0]} in {job.workspace}: {error}\n".encode())
-    finally:
         os._exit(127)
+    assert job.enter is not None
+    job.enter(job)
+    os._exit(127)
 
 
 def prepare_kernel(job: Job, parent: int) -> None:

@@ -12,6 +12,10 @@ import time
 
 from loommux_host.init_system import LINUX, signal
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from loommux_host.init_roles import Owner
+
 #: Descriptor of the socket towards the owner.
 OWNER = 0
 #: How long a socket that closed waits for proof that the owner is dead, not merely gone.
@@ -30,7 +34,7 @@ class Watch:
     complete.
     """
 
-    def __init__(self, owner_ended: int, leash: int = -1) -> None:
+    def __init__(self, owner: Owner, leash: int = -1) -> None:
         self.kernel = 0
         self._expected: set[int] = set()
         self.exits: dict[int, tuple[int, float]] = {}
@@ -38,7 +42,7 @@ class Watch:
         self.over = False
         self.gone = False
         self.none_left = False
-        self._owner_ended = owner_ended
+        self._proof = owner.proof
         self._wake, wake_end = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake_end, False)
@@ -48,7 +52,7 @@ class Watch:
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(OWNER, 0)
-        for fd in (owner_ended, leash):
+        for fd in (*owner.ended, leash):
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
 
@@ -89,12 +93,16 @@ class Watch:
                 self.exits[pid] = (os.waitstatus_to_exitcode(status), time.time())
 
     def owner_is_dead(self) -> bool:
-        """Whether the owner's process has ended; its socket closes a moment earlier."""
-        if not self.gone or self._owner_ended < 0:
-            return self.gone
-        poll = select.poll()
-        poll.register(self._owner_ended, select.POLLIN)
-        return bool(poll.poll(OWNER_DEATH_SECONDS * 1000))
+        """Whether nobody is there any more who could tell or be told: the socket has closed, the owner has died.
+
+        A socket closes a moment before its process is dead, and a keeper can die alone.
+        """
+        if not self.gone:
+            return False
+        deadline = time.monotonic() + OWNER_DEATH_SECONDS
+        return all(
+            _readable(fd, wanted, deadline) for fd, wanted in ((OWNER, 0), (self._proof, select.POLLIN)) if fd >= 0
+        )
 
     def _terminated(self, *_: object) -> None:
         self.over = True
@@ -118,11 +126,18 @@ class Watch:
         self.over = self.gone = True
 
 
-def open_owner(pid: int) -> int:
-    """A descriptor that becomes readable when the owner ends; -1 when it has ended, or without pidfds."""
+def open_parent(pid: int) -> int:
+    """A descriptor that becomes readable when our parent ends; -1 when it has ended, or without pidfds."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):
         return -1
     # When it is not our parent any more, the number may belong to another process by now.
     return fd if os.getppid() == pid else -1
+
+
+def _readable(fd: int, wanted: int, deadline: float) -> bool:
+    """Whether that happens in time, or the other end has closed."""
+    poll = select.poll()
+    poll.register(fd, wanted)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from loommux_host.cgroups import end_groups
 from loommux_host.environment import kernel_environment
@@ -57,6 +57,9 @@ STARTUP_FILE_SECONDS = 70.0
 SILENT_SECONDS = 2.0
 MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^'.]+)", re.MULTILINE)
 REQUIREMENTS = {"ipykernel": "ipykernel>=7.4,<8", "IPython": "ipython>=9.18,<10", "zmq": "pyzmq>=27.3"}
+
+
+Made = TypeVar("Made", bound=SpawnedByInit)
 
 
 class LaunchSettings(Protocol):
@@ -231,7 +234,11 @@ def default_provisioner(files: KernelFiles, process: int) -> Provisioner:
         from loommux_host.jobs import SpawnedInJob
 
         return SpawnedInJob()
-    made = SpawnedByInit()
+    return guarding(SpawnedByInit(), files, process)
+
+
+def guarding(made: Made, files: KernelFiles, process: int) -> Made:
+    """Tell a provisioner whose process it makes, so that init and guard know what to end and to remove."""
     made.kernel_directory = str(files.directory)
     made.connection_file = str(files.connection_file)
     made.hold = files.server.lock

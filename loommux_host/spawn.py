@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from loommux_host.cgroups import end_groups
 from loommux_host.orphans import end_orphans
@@ -43,6 +43,7 @@ class Ending:
     """How a process ended. `code` is negative for a signal, None when nobody saw it.
 
     `ended` counts what was ended besides; `left` are pids that we were not allowed to end.
+    `reason` says what a signal was for, as far as that is known.
     """
 
     at: float
@@ -50,6 +51,16 @@ class Ending:
     max_rss_bytes: int | None
     ended: int = 0
     left: tuple[int, ...] = ()
+    reason: str | None = None
+
+
+class Guard(Protocol):
+    """A guard's process, as far as it is looked after."""
+
+    @property
+    def pid(self) -> int: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
 
 
 class SpawnedByInit:
@@ -70,7 +81,7 @@ class SpawnedByInit:
     ending: Ending | None = None
     #: Set by a subclass that knows; the host's kernels have theirs in the connection file.
     connection_info: Any
-    _guard: subprocess.Popen[bytes] | None = None
+    _guard: Guard | None = None
     _writer: asyncio.StreamWriter | None = None
     _listener: asyncio.Task[None] | None = None
     _enforcer: asyncio.Task[None] | None = None
@@ -87,19 +98,29 @@ class SpawnedByInit:
 
         Returns when the process exists. Its standard input is ``/dev/null``.
         """
-        self._mark = kwargs["env"].get("LOOMMUX_KERNEL_ID", "-")
-        self.pid = self.init_pid = self.ending = self._exit = self._enforcer = None
-        self._ended = False
-        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settled = asyncio.Event()
+        self._prepare(kwargs["env"].get("LOOMMUX_KERNEL_ID", "-"))
         ours, theirs = socket.socketpair()
         try:
-            self._guard = self._spawn(cmd, theirs, **kwargs)
+            self._guard = await self._begin(cmd, ours, theirs, self._facts(**kwargs), **kwargs)
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
+        await self._attach(ours)
+        await asyncio.shield(self._started)  # whoever gives up waiting does not take it from the listener
+        return getattr(self, "connection_info", None)
+
+    def _prepare(self, mark: str) -> None:
+        self._mark = mark
+        self.pid = self.init_pid = self.ending = self._exit = self._enforcer = None
+        self._ended = False
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settled = asyncio.Event()
+
+    async def _attach(self, ours: socket.socket) -> None:
+        """Listen to the init and the guard that have the other end."""
+        assert self._guard is not None
         self.guards.add(self._guard.pid)
         try:
             reader, self._writer = await asyncio.open_connection(sock=ours)
@@ -107,31 +128,39 @@ class SpawnedByInit:
             ours.close()  # which ends what was begun
             raise
         self._listener = asyncio.create_task(self._listen(reader), name=f"init of {self._mark}")
-        await asyncio.shield(self._started)  # whoever gives up waiting does not take it from the listener
-        return getattr(self, "connection_info", None)
 
-    def _spawn(self, cmd: list[str], theirs: socket.socket, **kwargs: Any) -> subprocess.Popen[bytes]:
-        passed = tuple(kwargs.get("pass_fds", ()))
-        held = (self.hold,) if self.hold >= 0 else ()
-        facts = {
-            "owner": os.getpid(),
+    def _facts(self, **kwargs: Any) -> dict[str, str]:
+        """What the guard is told of its job; `init_roles.Job` takes it in."""
+        return {
+            "owner": str(os.getpid()),
             "id": self._mark,
-            "cwd": kwargs.get("cwd") or Path.cwd(),
-            "pass": ",".join(map(str, passed)),
-            "hold": ",".join(map(str, held)),
-            "oom": OOM_SCORE_RAISE,
+            "cwd": str(kwargs.get("cwd") or Path.cwd()),
+            "pass": ",".join(map(str, kwargs.get("pass_fds", ()))),
+            "hold": str(self.hold) if self.hold >= 0 else "",
+            "oom": str(OOM_SCORE_RAISE),
             "dir": self.kernel_directory,
             "connection": self.connection_file,
             "group": self.group,
         }
+
+    async def _begin(
+        self, cmd: list[str], ours: socket.socket, theirs: socket.socket, facts: dict[str, str], **kwargs: Any
+    ) -> Guard:
+        """Start the guard, with `theirs` for its owner's socket; `ours` is the other end."""
+        return self._spawn(cmd, theirs, facts, **kwargs)
+
+    def _spawn(
+        self, cmd: list[str], theirs: socket.socket, facts: dict[str, str], **kwargs: Any
+    ) -> subprocess.Popen[bytes]:
         words = [f"{name}={value}" for name, value in facts.items()]
+        held = (self.hold,) if self.hold >= 0 else ()
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(INIT), *words, "--", *cmd],
             stdin=theirs.fileno(),
             stdout=kwargs.get("stdout"),
             stderr=kwargs.get("stderr"),
             env=kwargs["env"],
-            pass_fds=passed + held,
+            pass_fds=tuple(kwargs.get("pass_fds", ())) + held,
             start_new_session=True,
         )
 
@@ -166,12 +195,16 @@ class SpawnedByInit:
         """The first account of the end is the one that is told."""
         if self.ending is None:
             code, _, at = self._exit or (None, 0, time.time())
-            self.ending = Ending(at, code, rss, ended, left)
+            self.ending = Ending(at, code, rss, ended, left, self._reason())
             self._settled.set()
             if not self._started.done():
                 self._started.set_result(None)
         if left:
             log.warning("not ours to end, left by kernel process %s: %s", self.pid, left)
+
+    def _reason(self) -> str | None:
+        """What the process was ended for, when that is more than a signal tells."""
+        return None
 
     async def _end_without_init(self) -> None:
         """Init and guard are gone without a word: the system has ended the kernel, we end the rest."""
@@ -244,7 +277,7 @@ class SpawnedByInit:
 
     async def _enforce(self) -> None:
         """An init can be stopped or stuck; whatever happens, what it guards ends."""
-        for seconds, pid in ((INIT_SECONDS, self.init_pid), (GUARD_SECONDS, self._guard and self._guard.pid)):
+        for seconds, pid in ((INIT_SECONDS, self.init_pid), (GUARD_SECONDS, self._guard.pid if self._guard else None)):
             try:
                 async with asyncio.timeout(seconds):
                     await self._settled.wait()
@@ -256,9 +289,9 @@ class SpawnedByInit:
                         os.kill(pid, signal.SIGKILL)
 
     def _forget(self) -> None:
-        self.guards.difference_update({self._guard and self._guard.pid, self.init_pid})
+        self.guards.difference_update({self._guard.pid if self._guard else None, self.init_pid})
 
-    def _reap(self, guard: subprocess.Popen[bytes]) -> None:
+    def _reap(self, guard: Guard) -> None:
         """Take note of the guard's end, and of the init's should it have become our child."""
         try:
             guard.wait(LEAVE_SECONDS)

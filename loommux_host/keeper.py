@@ -1,0 +1,267 @@
+"""The keeper: forks the init and the kernel of every start from a process with the imports done.
+
+One for a server, started by `keeping` as ``python enter.py --keeper …`` with the kernels'
+interpreter. It holds no user code, no ZMQ context and no thread. It serves one *owner*, the
+server, over a connection that it was born with:
+
+* ``launch``: fork a guard (which forks the init, which forks the kernel) that reports to the
+  socket that comes along. Forked warm, or given to an interpreter of its own (*exec*) when a
+  fork would not be the same; the answer says which, and why.
+* ``note`` keeps whatever the owner wants its successor to know of a kernel; ``forget`` ends that.
+* ``kernels`` gives the notes and the sockets back; ``end`` ends the keeper in order.
+
+When the owner dies, the keeper of a stdio server ends at once. That of an HTTP server keeps
+everything for a while: it listens on a socket in the server's directory, and whoever connects
+and says ``own`` first is the next owner; nobody else is, as long as that connection stands.
+However the keeper ends, inits and guards see it and end everything.
+
+Knows nothing of cells, records or Jupyter. An idle keeper sleeps in one call.
+"""
+# ruff: noqa: PTH118
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from typing import Any
+
+from loommux_host.init_ending import remove_files
+from loommux_host.keeper_newborn import Newborn, Origins, be_guard
+from loommux_host.keeper_preload import Preloaded
+from loommux_host.keeper_wire import SOCKET_NAME, VERSION, Frames, Message, send
+
+#: Variables that an interpreter, or its C library, reads at its start only.
+AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "GLIBC_")
+#: How long an owner may take to take in an answer.
+SEND_SECONDS = 5.0
+#: How many may wait to become the owner.
+BACKLOG = 16
+
+
+class Kept:
+    """One kernel process for the owner's successor: its socket, and what the owner noted."""
+
+    def __init__(self, descriptor: int, guard: int) -> None:
+        self.descriptor, self.guard = descriptor, guard
+        self.note: Any = None
+
+
+class Connection:
+    """Somebody who talks to us."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.frames = Frames()
+        sock.settimeout(SEND_SECONDS)
+
+    def close(self) -> None:
+        self.frames.close()
+        self.sock.close()
+
+
+class Keeper:
+    """The state of a keeper. `grace` is None for a server whose kernels nobody may take over."""
+
+    def __init__(self, directory: str, owner: int, grace: float | None, *, warm: bool) -> None:
+        self._directory, self._grace, self._warm = directory, grace, warm
+        self._origins = Origins()
+        self._preloaded = Preloaded()
+        self._began_with = at_start(dict(os.environ))
+        self._kept: dict[str, Kept] = {}
+        self._owner: Connection | None = Connection(socket.socket(fileno=owner))
+        self._others: dict[int, Connection] = {}
+        self._deadline: float | None = None
+        self._poll = select.poll()
+        self._poll.register(owner, select.POLLIN)
+        self._listener = self._listen() if grace is not None else None
+
+    def run(self) -> str:
+        """Serve until nobody needs us; returns in the forked kernels alone, with their launch file."""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are not waited for: their sockets tell
+        self._origins.title(["loommux-keeper", self._directory], "loommux-keeper")
+        os.chdir("/")
+        if self._warm:
+            self._preloaded.run()
+        self._say_warm()
+        try:
+            while self._owner is not None or self._deadline is not None:
+                self._step()
+        except Newborn as born:
+            return born.launch
+        remove_files(f"{self._directory}/-", "")
+        os._exit(0)
+
+    def _say_warm(self) -> None:
+        why = self._preloaded.obstacle() if self._warm else "the kernels' interpreter is another"
+        if self._owner is not None:
+            with contextlib.suppress(OSError):  # it has died meanwhile, which the next step sees
+                send(self._owner.sock, {"of": 0, "why": why})
+
+    def _step(self) -> None:
+        wait = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        ready = self._poll.poll(None if wait is None else wait * 1000)
+        if not ready and self._deadline is not None and time.monotonic() >= self._deadline:
+            self._deadline = None
+        for fd, _ in ready:
+            if self._listener is not None and fd == self._listener.fileno():
+                self._accept(self._listener)
+            elif self._owner is not None and fd == self._owner.sock.fileno():
+                self._hear(self._owner)
+            elif fd in self._others:
+                self._hear(self._others[fd])
+
+    # -- who is there --------------------------------------------------------------------
+
+    def _listen(self) -> socket.socket:
+        path = os.path.join(self._directory, SOCKET_NAME)
+        listener = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        listener.bind(path)
+        os.umask(before)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        self._poll.register(listener, select.POLLIN)
+        return listener
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return  # gone already
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            sock.close()
+            return
+        self._others[sock.fileno()] = Connection(sock)
+        self._poll.register(sock, select.POLLIN)
+
+    def _hear(self, connection: Connection) -> None:
+        try:
+            alive = connection.frames.read(connection.sock)
+            for message, descriptors in connection.frames.messages():
+                self._handle(connection, message, descriptors)
+        except (OSError, ValueError, KeyError):
+            traceback.print_exc()
+            alive = False
+        if not alive:
+            self._lost(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        self._poll.unregister(connection.sock)
+        self._others.pop(connection.sock.fileno(), None)
+        connection.close()
+        if connection is self._owner:
+            self._owner = None
+            if self._grace is not None:
+                self._deadline = time.monotonic() + self._grace
+
+    # -- what is asked -------------------------------------------------------------------
+
+    def _handle(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        answer, passed = self._answer(connection, message, descriptors)
+        for fd in descriptors:  # not in a `finally`: a newborn passes here on its way out, and has other descriptors
+            os.close(fd)
+        send(connection.sock, {"of": message["id"], **answer}, passed)
+
+    def _answer(self, connection: Connection, message: Message, descriptors: list[int]) -> tuple[Message, list[int]]:
+        if message["do"] == "own":
+            return self._own(connection, message), []
+        if connection is not self._owner:
+            return {"refused": "not the owner"}, []
+        match message["do"]:
+            case "launch":
+                return self._launch(message, descriptors), []
+            case "note":
+                if (kept := self._kept.get(message["name"])) is not None:
+                    kept.note = message["note"]
+                return {}, []
+            case "forget":
+                self._forget(message["name"])
+                return {}, []
+            case "kernels":
+                return self._kernels()
+            case "end":
+                with contextlib.suppress(OSError):
+                    send(connection.sock, {"of": message["id"]})
+                os._exit(0)
+            case unknown:
+                return {"refused": f"unknown request {unknown}"}, []
+
+    def _own(self, connection: Connection, message: Message) -> Message:
+        """The exclusive lock: one owner, for as long as its connection stands."""
+        if message["version"] != VERSION:
+            return {"refused": f"this keeper speaks version {VERSION}, not {message['version']}"}
+        if self._owner is not None and self._owner is not connection:
+            return {"refused": "owned"}
+        self._others.pop(connection.sock.fileno(), None)
+        self._owner, self._deadline = connection, None
+        return {"pid": os.getpid()}
+
+    def _kernels(self) -> tuple[Message, list[int]]:
+        names = list(self._kept)
+        notes = [{"name": n, "guard": self._kept[n].guard, "note": self._kept[n].note} for n in names]
+        return {"kernels": notes}, [self._kept[n].descriptor for n in names]
+
+    def _forget(self, name: str) -> None:
+        if (kept := self._kept.pop(name, None)) is not None:
+            os.close(kept.descriptor)
+
+    def _launch(self, request: Message, descriptors: list[int]) -> Message:
+        """Fork the guard. The last descriptor is the owner's end of its socket, to be kept, where there is a grace."""
+        kept = descriptors.pop() if self._grace is not None else -1
+        why = self._obstacle(request)
+        request["facts"]["owner"] = str(os.getpid())
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            descriptors.append(kept) if kept >= 0 else None
+            return {"refused": f"cannot fork: {error}"}
+        if pid == 0:
+            self._become(request, descriptors, fork=why is None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if kept >= 0:
+            self._kept[request["name"]] = Kept(kept, pid)
+        return {"guard": pid, "mode": "fork" if why is None else "exec", "why": why}
+
+    def _become(self, request: Message, descriptors: list[int], *, fork: bool) -> None:
+        """In the child. Socket objects let go of numbers that will be somebody else's."""
+        for connection in (self._owner, *self._others.values()):
+            if connection is not None:
+                connection.sock.detach()
+        if self._listener is not None:
+            self._listener.detach()
+        try:
+            be_guard(request, descriptors, self._origins, fork=fork)
+        except Exception:
+            traceback.print_exc()
+        os._exit(1)
+
+    def _obstacle(self, request: Message) -> str | None:
+        """Why a fork would not be what the command is; None when it would."""
+        if not request["warm"]:
+            return "its command is another"
+        now, then = at_start(request["environment"]), self._began_with
+        different = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+        if different:
+            return f"other environment: {', '.join(different)}"
+        return self._preloaded.obstacle()
+
+
+def at_start(environment: dict[str, str]) -> dict[str, str]:
+    """The variables that a running interpreter cannot take over any more."""
+    return {name: value for name, value in environment.items() if name.startswith(AT_START)}
+
+
+def main() -> str:
+    """``DIRECTORY OWNER GRACE WARM``: the last two empty where not. Returns in a kernel's process alone."""
+    directory, owner, grace, warm = sys.argv[2:6]
+    return Keeper(directory, int(owner), float(grace) if grace else None, warm=bool(warm)).run()
