@@ -97,7 +97,7 @@ class ForkedByKeeper(SpawnedByInit):
 
     def _reason(self) -> str | None:
         if self._client is not None and self._client.lost.is_set():
-            return "the keeper that it was forked by has died"
+            return "the server's keeper of kernels, which had forked it, has died"
         return super()._reason()
 
     async def cleanup(self, restart: bool = False) -> None:

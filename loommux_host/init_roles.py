@@ -139,7 +139,7 @@ def run_guard(job: Job, watch: Watch, init: int, leash_end: int, kernel_pid: int
     if watch.exits[init][0] != 0:
         finish(job, watch)
     watch.listen()
-    while not watch.over:
+    while not watch.released:
         watch.step()
     if watch.owner_is_dead():
         remove_files(job.kernel_directory, job.connection_file)

@@ -29,7 +29,8 @@ class Watch:
 
     `exits` maps the pids of those it was told to expect to their code (negative for a signal)
     and time of death; `max_rss` is the highest memory (bytes) of any child that died; `over`
-    says that everything is to end, `gone` that it is because the owner let go or died;
+    says that everything is to end, `gone` that it is because the owner let go or died,
+    `released` that nobody waits for anything here any more;
     `none_left` is the system's word that there is no child, the proof that an ending is
     complete.
     """
@@ -41,6 +42,7 @@ class Watch:
         self.max_rss = 0
         self.over = False
         self.gone = False
+        self.released = False
         self.none_left = False
         self._proof = owner.proof
         self._wake, wake_end = os.pipe()
@@ -105,7 +107,7 @@ class Watch:
         )
 
     def _terminated(self, *_: object) -> None:
-        self.over = True
+        self.over = self.released = True
 
     def _take_commands(self) -> None:
         try:
@@ -118,12 +120,13 @@ class Watch:
             name, _, value = line.partition(" ")
             if name in ("end", "leave"):
                 self.over = True
+                self.released = self.released or name == "leave"
             elif name == "signal" and self.kernel not in self.exits:
                 os.kill(self.kernel, int(value))  # not reaped, so the number is still its own
 
     def _let_go(self, fd: int) -> None:
         self._poll.unregister(fd)
-        self.over = self.gone = True
+        self.over = self.gone = self.released = True
 
 
 def open_parent(pid: int) -> int:

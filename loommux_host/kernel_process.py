@@ -53,6 +53,8 @@ class Exit:
     left: tuple[tuple[int, str], ...]
     faults: str | None
     log_tail: str
+    #: What it was ended for, when more is known than the signal: a limit, the death of its keeper.
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class KernelProcess:
             left=await asyncio.to_thread(_named, ending.left) if ending.left else (),
             faults=shown(faults) if faults and (name in FATAL or os.name == "nt") else None,
             log_tail=tail,
+            reason=ending.reason if name is not None else None,
         )
 
 

@@ -377,6 +377,7 @@ class Life:
             by=by,
             code=exit_.code,
             signal=exit_.signal,
+            reason=exit_.reason,
             max_rss_bytes=exit_.max_rss_bytes,
             stacks=exit_.faults,
             ended_processes=exit_.ended_processes,

@@ -280,6 +280,7 @@ class MemoryExit:
     ended_processes: int = 0
     left: tuple[tuple[int, str], ...] = ()
     faults: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

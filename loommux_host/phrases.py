@@ -91,9 +91,10 @@ def attached(client: Mapping[str, Any]) -> str:
 
 
 def how_ended(death: Death) -> str:
-    """``ended by SIGKILL``, ``exited with code 4``, ``ended by restart``."""
+    """``ended by SIGKILL``, ``ended by SIGKILL (its keeper died)``, ``exited with code 4``, ``ended by restart``."""
     if death.cause == "signal":
-        return f"ended by {death.signal or 'a signal'}"
+        reason = f" ({death.reason})" if death.reason else ""
+        return f"ended by {death.signal or 'a signal'}{reason}"
     if death.cause == "exit":
         return "exited" if death.code is None else f"exited with code {death.code}"
     by = f" ({one_line(death.by, 100)})" if death.by else ""

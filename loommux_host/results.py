@@ -54,6 +54,8 @@ class Death:
     stacks: str | None = None
     ended_processes: int = 0
     left: tuple[tuple[int, str], ...] = ()
+    #: What the signal was for, as far as that is known: a limit that was reached, say.
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,7 @@ def _death(death: Death | None) -> Fields | None:
         "by": death.by,
         "exit_code": death.code,
         "signal": death.signal,
+        "reason": death.reason,
         "max_rss_bytes": death.max_rss_bytes,
         "ended_processes": death.ended_processes,
         "left_processes": _named(death.left),

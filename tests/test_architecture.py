@@ -62,14 +62,24 @@ RANKS = [
     {"acting", "observing", "bodies", "selection", "watching"},
     {"sessions", "envelope", "spoken"},
     {"registry"},
-    {"kernel", "launching"},
+    {"kernel", "launching", "keeping"},
     {"interrupting", "outcomes"},
     {"waiting"},
     {"life"},
     {"mirror", "submission", "journal", "reading", "ranges", "export", "relay"},
-    {"channel", "launch", "leases", "memory_channel"},
+    {"channel", "launch", "leases", "memory_channel", "forked"},
     {"discovery"},
-    {"spawn", "provisioner", "jobs", "orphans", "kernel_process", "lease_state", "lease_decisions", "lease_policy"},
+    {
+        "spawn",
+        "keeper_client",
+        "provisioner",
+        "jobs",
+        "orphans",
+        "kernel_process",
+        "lease_state",
+        "lease_decisions",
+        "lease_policy",
+    },
     {
         "process",
         "jupyter_wire",
@@ -82,6 +92,7 @@ RANKS = [
         "forgery",
         "pictures",
         "parameters",
+        "keeper_wire",
     },
     {"watches", "phrases", "limits", "results", "config", "settings", "events", "cgroups", "faults", "version"},
 ]
@@ -159,7 +170,10 @@ def test_starting_a_server_does_not_import_mcp_before_the_kernel_is_spawned() ->
 
 
 def test_every_host_module_has_a_rank_or_stands_apart() -> None:
-    apart = {"__init__", "client", "init", "init_roles", "init_watch", "init_ending", "init_system", "enter"}
+    apart = {
+        "__init__", "client", "init", "init_roles", "init_watch", "init_ending", "init_system", "enter", "keeper",
+        "keeper_newborn", "keeper_preload",
+    }  # fmt: skip
     ranked = {name for names in RANKS for name in names}
     unplaced = {name for name in (m.partition(".")[2] for m in HOST) if name not in ranked | apart}
     assert not unplaced, f"give {unplaced} a place in RANKS"

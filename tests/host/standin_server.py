@@ -1,8 +1,8 @@
 """Stands in for a server: starts stand-in kernels with the real launcher, then waits to be killed.
 
-``python standin_server.py {"kernels": [[ACT...]...], "subreaper": bool, "clean": bool, "retire": bool}``
-prints one JSON line per kernel that is ready, one per death, and ``{"cleaned": true}`` and
-``{"retired": true}`` when asked for that.
+``python standin_server.py {"kernels": [[ACT...]...], "subreaper": bool, "clean": bool, "retire": bool,
+"keeper": bool, "grace": SECONDS}`` prints one JSON line per kernel that is ready, one per death,
+and ``{"cleaned": true}`` and ``{"retired": true}`` when asked for that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from loommux_host.files import KernelFiles, create_server_directory
+from loommux_host.keeping import Keeping
 from loommux_host.launch import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
 
 STANDIN = Path(__file__).with_name("standin_kernel.py")
@@ -37,20 +39,24 @@ async def serve(job: dict[str, object], acts: list[list[str]]) -> None:
         say(cleaned=True)
     server = create_server_directory()
     files = [KernelFiles(server, f"{i:08x}-id", f"k {i}") for i in range(len(acts))]
-    await asyncio.gather(*(run(f, a, retire=bool(job.get("retire"))) for f, a in zip(files, acts, strict=True)))
+    grace: Any = job.get("grace")
+    keeping = Keeping(server, Path("/no/kernel"), Path("/tmp"), grace, ()) if job.get("keeper") else None
+    retire = bool(job.get("retire"))
+    await asyncio.gather(*(run(f, a, keeping, retire=retire) for f, a in zip(files, acts, strict=True)))
     await asyncio.Event().wait()
 
 
-async def run(files: KernelFiles, acts: list[str], *, retire: bool) -> None:
+async def run(files: KernelFiles, acts: list[str], keeping: Keeping | None, *, retire: bool) -> None:
     def command(launch: Path) -> list[str]:
         return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
 
-    launcher = Launcher(Settings(), command=command)
+    launcher = Launcher(Settings(), command=command, provisioner=keeping.provisioner if keeping is not None else None)
     process: KernelProcess = await launcher.start(files, "k", 1, Path("/tmp"), "session")
     pids = files.directory / "1" / "pids"
     say(
         kernel=process.pid,
         init=process.init_pid,
+        keeper=keeping.pid if keeping is not None else None,
         directory=str(files.directory),
         connection=str(files.connection_file),
         started=[int(line) for line in pids.read_text().split()] if pids.exists() else [],

@@ -63,7 +63,12 @@ class Server:
 
     @property
     def pid(self) -> int:
-        return psutil.Process(self.kernels[0]["guard"]).ppid()
+        kernel = self.kernels[0]
+        return psutil.Process(kernel["keeper"] or kernel["guard"]).ppid()
+
+    def children(self) -> list[int]:
+        """Of the server itself, zombies included, but for its keeper."""
+        return [p.pid for p in psutil.Process(self.process.pid).children() if p.pid != self.kernels[0]["keeper"]]
 
     def said(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -72,7 +77,11 @@ class Server:
         return json.loads(line)
 
     def processes(self) -> list[int]:
-        return [p for k in self.kernels for p in (k["kernel"], k["init"], k["guard"], *k["started"])]
+        keepers = {k["keeper"] for k in self.kernels if k["keeper"]}
+        return [p for k in self.kernels for p in (k["kernel"], k["init"], k["guard"], *k["started"])] + [*keepers]
+
+    def no_process_of_kernels_left(self) -> bool:
+        return all(gone(p) for p in self.processes() if p != self.kernels[0]["keeper"])
 
     def no_process_left(self) -> bool:
         return all(map(gone, self.processes()))
@@ -104,12 +113,11 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture
-def start(temporary: Path, private_jupyter: Path) -> Iterator[Callable[..., Server]]:
+def starting(temporary: Path, **always: Any) -> Iterator[Callable[..., Server]]:
     made: list[Server] = []
 
     def make(*kernels: list[str], **options: Any) -> Server:
-        made.append(Server(temporary, *(kernels or [EVERYTHING]), **options))
+        made.append(Server(temporary, *(kernels or [EVERYTHING]), **always | options))
         return made[-1]
 
     yield make
@@ -117,6 +125,17 @@ def start(temporary: Path, private_jupyter: Path) -> Iterator[Callable[..., Serv
         server.close()
     for server in made:
         server.expect_nothing()
+
+
+@pytest.fixture(params=["spawned", "kept"])
+def start(request: pytest.FixtureRequest, temporary: Path, private_jupyter: Path) -> Iterator[Callable[..., Server]]:
+    """Everything here holds whether a keeper forks the init or not."""
+    yield from starting(temporary, keeper=request.param == "kept")
+
+
+@pytest.fixture
+def start_kept(temporary: Path, private_jupyter: Path) -> Iterator[Callable[..., Server]]:
+    yield from starting(temporary, keeper=True)
 
 
 def kill(*pids: int) -> None:
@@ -143,7 +162,7 @@ def test_a_killed_init_is_a_death_that_the_server_is_told(start: Callable[..., S
     kill(server.kernels[0][whom])
     died = server.said()["died"]
     assert (died["signal"], died["ended_processes"]) == ("SIGKILL", 6)
-    assert server.no_process_left() or gone(server.kernels[0]["kernel"])
+    assert server.no_process_of_kernels_left() or gone(server.kernels[0]["kernel"])
     assert not gone(server.pid)
 
 
@@ -161,8 +180,8 @@ def test_init_and_guard_killed_at_once_leave_nothing_to_a_server_that_is_a_subre
     kill(server.kernels[0]["init"], server.kernels[0]["guard"])
     died = server.said()["died"]
     assert (died["signal"], died["ended_processes"]) == ("SIGKILL", 6)
-    assert server.no_process_left()
-    assert not psutil.Process(server.process.pid).children(), "not even a zombie"
+    assert server.no_process_of_kernels_left()
+    assert not server.children(), "not even a zombie"
     server.process.kill()
     start(["ready", "sleep"], clean=True)  # nobody was there to remove the files
 
@@ -173,7 +192,7 @@ def test_a_server_that_is_a_subreaper_keeps_no_zombies(start: Callable[..., Serv
     kill(server.kernels[0][whom])
     assert server.said()["died"]["ended_processes"] == 6
     assert server.said() == {"retired": True}
-    assert not psutil.Process(server.process.pid).children()
+    assert not server.children()
     server.process.kill()
     start(["ready", "sleep"], clean=True)  # without a kernel there is no guard to remove the server's directory
 
@@ -256,3 +275,56 @@ def command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
+
+
+# -- the keeper ------------------------------------------------------------------------
+
+
+def test_a_killed_keeper_ends_its_kernels_and_the_server_is_told_why(start_kept: Callable[..., Server]) -> None:
+    server = start_kept()
+    kill(server.kernels[0]["keeper"])
+    died = server.said()["died"]
+    assert (died["signal"], died["ended_processes"]) == ("SIGKILL", 6)
+    assert "keeper" in died["reason"]
+    until(server.no_process_left, "the end of everything but the server")
+    assert Path(server.kernels[0]["directory"]).exists(), "its records are the server's still"
+    kill(server.process.pid)
+    start_kept(["ready", "sleep"], clean=True)  # nobody was there to remove the files
+
+
+@pytest.mark.parametrize("whom", ["server", "init", "guard"])
+@pytest.mark.parametrize("grace", [None, 60.0])
+def test_a_keeper_and_another_killed_at_once_leave_nothing(
+    start_kept: Callable[..., Server], whom: str, grace: float | None
+) -> None:
+    server = start_kept(grace=grace)
+    kernel = server.kernels[0]
+    kill(kernel["keeper"], server.process.pid if whom == "server" else kernel[whom])
+    if whom != "server":
+        assert server.said()["died"]["ended_processes"] == 6
+        until(server.no_process_left, "the end of everything but the server")
+        server.process.kill()
+        start_kept(["ready", "sleep"], clean=True)
+
+
+def test_a_stopped_keeper_does_not_save_anything_from_the_end_of_a_server_without_successor(
+    start_kept: Callable[..., Server],
+) -> None:
+    server = start_kept()
+    keeper = server.kernels[0]["keeper"]
+    os.kill(keeper, signal.SIGSTOP)
+    kill(server.pid)
+    until(lambda: all(gone(p) for p in server.processes() if p != keeper), "the end of the kernels")
+    os.kill(keeper, signal.SIGCONT)
+
+
+def test_a_keeper_that_waits_for_a_successor_keeps_everything_for_that_long(start_kept: Callable[..., Server]) -> None:
+    server = start_kept(grace=1.5)
+    kernel = server.kernels[0]
+    kill(server.pid)
+    began = time.monotonic()
+    until(lambda: gone(server.process.pid), "the server's end")
+    assert not any(map(gone, [kernel["kernel"], kernel["keeper"], *kernel["started"]]))
+    assert Path(kernel["connection"]).exists()
+    server.expect_nothing()
+    assert time.monotonic() - began >= 1.4

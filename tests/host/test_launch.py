@@ -21,6 +21,7 @@ from loommux_host import files as files_module
 from loommux_host.cgroups import own_group
 from loommux_host.environment import kernel_environment
 from loommux_host.files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
+from loommux_host.keeping import Keeping
 from loommux_host.kernel_process import KernelProcess, read_log
 from loommux_host.launch import (
     DirectoryRefused,
@@ -45,8 +46,8 @@ class Settings:
 class Bench:
     """Starts stand-in kernels, and retires those of a test that failed."""
 
-    def __init__(self, server: ServerDirectory, workspace: Path) -> None:
-        self.server, self.workspace = server, workspace
+    def __init__(self, server: ServerDirectory, workspace: Path, keeping: Keeping | None) -> None:
+        self.server, self.workspace, self.keeping = server, workspace, keeping
         self._made: list[tuple[Launcher, KernelFiles]] = []
 
     def files(self) -> KernelFiles:
@@ -56,6 +57,8 @@ class Bench:
         def command(launch: Path) -> list[str]:
             return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
 
+        if self.keeping is not None:
+            options = {"provisioner": self.keeping.provisioner} | options
         return Launcher(Settings(), command=command, **options)  # pyright: ignore[reportArgumentType]
 
     async def start(self, launcher: Launcher, files: KernelFiles, number: int = 1) -> KernelProcess:
@@ -65,6 +68,8 @@ class Bench:
     async def close(self) -> None:
         for launcher, files in self._made:
             await launcher.retire(files)
+        if self.keeping is not None:
+            await self.keeping.close()
 
 
 @pytest.fixture
@@ -87,12 +92,14 @@ def server(private_jupyter: Path, short_temporary: Path) -> Iterator[ServerDirec
     assert not list(short_temporary.iterdir())
 
 
-@pytest.fixture
-async def bench(server: ServerDirectory, tmp_path: Path) -> AsyncIterator[Bench]:
+@pytest.fixture(params=["spawned", pytest.param("kept", marks=linux)])
+async def bench(request: pytest.FixtureRequest, server: ServerDirectory, tmp_path: Path) -> AsyncIterator[Bench]:
+    """Everything here holds whether a keeper forks the init or not; the stand-ins are commands of their own to it."""
     this = psutil.Process()
     before = {p.pid for p in this.children(recursive=True)}
     fds = this.num_fds()
-    made = Bench(server, tmp_path)
+    keeping = Keeping(server, Path("/no/kernel"), tmp_path, None, ()) if request.param == "kept" else None
+    made = Bench(server, tmp_path, keeping)
     yield made
     await made.close()
     left = [p for p in this.children(recursive=True) if p.pid not in before]

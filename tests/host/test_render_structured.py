@@ -74,7 +74,7 @@ def test_a_killed_cell_says_how_its_process_ended() -> None:
     assert fields["status"] == "killed" and fields["ok"] is True
     assert fields["death"] == {
         "process": 2, "at": "2027-01-15T08:00:00.000+00:00", "cause": "signal", "by": None, "exit_code": None,
-        "signal": "SIGKILL", "max_rss_bytes": 99, "ended_processes": 3, "left_processes": [],
+        "signal": "SIGKILL", "reason": None, "max_rss_bytes": 99, "ended_processes": 3, "left_processes": [],
     }  # fmt: skip
 
 
