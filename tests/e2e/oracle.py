@@ -32,10 +32,18 @@ def started_by(kernel: psutil.Process) -> set[psutil.Process]:
 
 
 def server_of(kernel: psutil.Process) -> psutil.Process:
-    """The server, above the kernel's init and its guard."""
-    server = kernel.parents()[2]
+    """The server, above the kernel's init, its guard and, where there is one, the keeper."""
+    above = kernel.parents()[2]
+    server = above if keeper_of(kernel) is None else above.parent()
+    assert server is not None
     assert "loommux" in " ".join(server.cmdline())
     return server
+
+
+def keeper_of(kernel: psutil.Process) -> psutil.Process | None:
+    """The keeper that forked the kernel, if one did."""
+    above = kernel.parents()[2]
+    return above if above.name() == "loommux-keeper" else None
 
 
 def is_alive(process: psutil.Process) -> bool:

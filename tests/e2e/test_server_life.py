@@ -13,7 +13,7 @@ import termios
 import psutil
 import pytest
 from driving import COMMAND, PATIENCE, Lines, Place, StartLines, until
-from oracle import is_alive, server_of, started_by
+from oracle import is_alive, keeper_of, server_of, started_by
 
 pytestmark = [
     pytest.mark.anyio,
@@ -36,6 +36,9 @@ class Family:
         self.place, self.kernel = place, kernel
         init, guard = kernel.parents()[:2]
         self.init, self.guard, self.server = init, guard, server_of(kernel)
+        keeper = keeper_of(kernel)
+        assert keeper is not None, "a server on Linux has one"
+        self.keeper = keeper
         self.programs = started_by(kernel)
         assert len(self.programs) == 3
         assert place.files()
@@ -53,7 +56,7 @@ class Family:
         return cls(place, kernel)
 
     def alive(self) -> list[psutil.Process]:
-        everybody = [self.server, self.guard, self.init, self.kernel, *self.programs]
+        everybody = [self.server, self.keeper, self.guard, self.init, self.kernel, *self.programs]
         return [p for p in everybody if is_alive(p)]
 
     async def is_gone(self) -> None:
@@ -149,6 +152,26 @@ async def test_a_server_under_another_subreaper_leaves_nothing_either(
 # -- who else may be killed -----------------------------------------------------------------
 
 
+async def test_a_killed_keeper_takes_its_kernel_along_and_the_server_tells_and_has_another(
+    lines: StartLines, place: Place
+) -> None:
+    server = lines()
+    family = await Family.of(server, place)
+    family.keeper.kill()
+    await asyncio.to_thread(family.kernel.wait, PATIENCE)
+
+    async def nothing_but_the_server() -> bool:
+        return family.alive() == [family.server]
+
+    await until(nothing_but_the_server, 15)
+    said = await server.cell("1 + 1")
+    assert said.startswith("kernel_died: process 1 of ")
+    assert "ended by SIGKILL (the server's keeper of kernels, which had forked it, has died)" in said
+    kernel = psutil.Process(int((await server.cell("import os; os.getpid()")).split()[-1]))
+    keeper = keeper_of(kernel)
+    assert keeper is not None and keeper != family.keeper
+
+
 @pytest.mark.parametrize("whom", ["init", "guard"])
 async def test_a_kernel_whose_guardian_is_killed_dies_with_everything_and_the_server_tells(
     lines: StartLines, place: Place, whom: str
@@ -167,7 +190,9 @@ async def test_a_kernel_whose_guardian_is_killed_dies_with_everything_and_the_se
     assert "Out[1]: 2" in await server.cell("1 + 1")
 
 
-@pytest.mark.parametrize("whom", [["server", "init"], ["server", "guard"], ["server", "kernel"]], ids="+".join)
+@pytest.mark.parametrize(
+    "whom", [["server", "init"], ["server", "guard"], ["server", "kernel"], ["server", "keeper"]], ids="+".join
+)
 async def test_several_killed_at_once_leave_nothing(lines: StartLines, place: Place, whom: list[str]) -> None:
     family = await Family.of(lines(), place)
     for name in whom:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.files import KernelFiles, create_server_directory
+from loommux_host.forked import ForkedByKeeper
 from loommux_host.keeping import Keeping
 from loommux_host.launch import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
 
@@ -50,8 +51,17 @@ async def run(files: KernelFiles, acts: list[str], keeping: Keeping | None, *, r
     def command(launch: Path) -> list[str]:
         return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
 
-    launcher = Launcher(Settings(), command=command, provisioner=keeping.provisioner if keeping is not None else None)
+    made: list[ForkedByKeeper] = []
+
+    def kept(files: KernelFiles, process: int) -> ForkedByKeeper:
+        assert keeping is not None
+        made.append(keeping.provisioner(files, process))
+        return made[-1]
+
+    launcher = Launcher(Settings(), command=command, provisioner=kept if keeping is not None else None)
     process: KernelProcess = await launcher.start(files, "k", 1, Path("/tmp"), "session")
+    for one in made:
+        await one.note({"pid": process.pid, "init": process.init_pid})
     pids = files.directory / "1" / "pids"
     say(
         kernel=process.pid,

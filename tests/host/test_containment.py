@@ -5,13 +5,14 @@ The contract gives five seconds; a machine that runs much else beside these test
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import psutil
 import pytest
 
 from loommux_host.cgroups import own_group
+from loommux_host.forked import ForkedByKeeper
+from loommux_host.keeper_client import KeeperClient, KeeperRefused
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 SERVER = Path(__file__).with_name("standin_server.py")
@@ -328,3 +331,73 @@ def test_a_keeper_that_waits_for_a_successor_keeps_everything_for_that_long(star
     assert Path(kernel["connection"]).exists()
     server.expect_nothing()
     assert time.monotonic() - began >= 1.4
+
+
+def adopted(server: Server, work: Callable[[KeeperClient, ForkedByKeeper], Awaitable[None]]) -> None:
+    """Kill a server, take over its keeper, with its only kernel, for as long as `work` takes; then end the keeper."""
+
+    server.process.kill()
+    server.process.wait()
+
+    async def adopt() -> None:
+        client = await KeeperClient.take_over(Path(server.kernels[0]["directory"]).parent)
+        [kept] = await client.kernels()
+        assert kept.note == {"pid": server.kernels[0]["kernel"], "init": server.kernels[0]["init"]}
+
+        async def keeper() -> KeeperClient:
+            return client
+
+        made = ForkedByKeeper(keeper, [], handed_on=True)
+        await made.take_over(client, kept, "00000000-id", kept.note["pid"], kept.note["init"])
+        await work(client, made)
+        await made.cleanup()
+        assert await client.kernels() == []
+        await client.end()
+        client.close()
+
+    asyncio.run(adopt())
+
+
+def test_a_successor_signals_and_ends_what_it_took_over(start_kept: Callable[..., Server]) -> None:
+    server = start_kept(grace=60.0)
+
+    async def work(client: KeeperClient, made: ForkedByKeeper) -> None:
+        with pytest.raises(KeeperRefused, match="owned"):
+            await KeeperClient.take_over(Path(server.kernels[0]["directory"]).parent)
+        assert await made.poll() is None
+        await made.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(made.wait(), SECONDS) == -signal.SIGTERM
+        assert made.ending is not None
+        assert made.ending.ended == 6
+
+    adopted(server, work)
+    start_kept(["ready", "sleep"], clean=True)  # a successor that ends in order removes the files itself
+
+
+def test_a_death_while_nobody_was_there_is_told_to_the_successor(start_kept: Callable[..., Server]) -> None:
+    server = start_kept(["ready", "sleep=0.5", "leave=4"], grace=60.0)
+    server.process.kill()
+    until(lambda: gone(server.kernels[0]["kernel"]), "the kernel's end")
+
+    async def work(client: KeeperClient, made: ForkedByKeeper) -> None:
+        assert await asyncio.wait_for(made.wait(), SECONDS) == 4
+
+    adopted(server, work)
+    start_kept(["ready", "sleep"], clean=True)
+
+
+def test_a_keeper_whose_successor_dies_too_waits_again(start_kept: Callable[..., Server]) -> None:
+    server = start_kept(grace=1.5)
+    server.process.kill()
+    server.process.wait()
+    directory = Path(server.kernels[0]["directory"]).parent
+    code = (
+        "import asyncio, os, sys; from pathlib import Path; from loommux_host.keeper_client import KeeperClient\n"
+        "async def own():\n"
+        "    await KeeperClient.take_over(Path(sys.argv[1])); os.kill(os.getpid(), 9)\n"
+        "asyncio.run(own())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(directory)], capture_output=True, timeout=30)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not gone(server.kernels[0]["kernel"])
+    server.expect_nothing()
