@@ -7,20 +7,26 @@ Called by `keeping`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import select
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from loommux_host import keeper_client
 from loommux_host.keeper_client import KeeperClient, KeeperGone, KeeperRefused, Kept
 from loommux_host.spawn import Guard, SpawnedByInit
 
 log = logging.getLogger(__name__)
+
+#: A keeper that comes to a request later than this part of the time that is waited for it leaves it.
+PATIENCE = 0.8
 
 
 class ForkedByKeeper(SpawnedByInit):
@@ -39,18 +45,24 @@ class ForkedByKeeper(SpawnedByInit):
         super().__init__()
         self._keeper, self._warm, self._handed_on = keeper, warm, handed_on
 
-    async def _begin(
-        self, cmd: list[str], ours: socket.socket, theirs: socket.socket, facts: dict[str, str], **kwargs: Any
-    ) -> Guard:
+    async def _begin(self, cmd: list[str], facts: dict[str, str], **kwargs: Any) -> tuple[Guard, socket.socket]:
+        ours, theirs = socket.socketpair()
         try:
-            self._client = await self._keeper()
-            answer = await self._ask(self._client, cmd, ours, theirs, facts, **kwargs)
+            with theirs:
+                self._client = await self._keeper()
+                answer = await self._ask(self._client, cmd, ours, theirs, facts, **kwargs)
         except (KeeperGone, KeeperRefused) as error:
+            ours.close()  # a keeper that comes to it later finds that nobody wants it any more
             log.warning("a kernel's process is spawned, not forked: %s", error)
             self._client, self.mode, self.why = None, "spawn", str(error)
-            return await super()._begin(cmd, ours, theirs, facts, **kwargs)
+            return await super()._begin(cmd, facts, **kwargs)
+        except BaseException:
+            ours.close()
+            if self._handed_on and self._client is not None:
+                await asyncio.shield(self._client.forget(self.name))  # with its copy gone, what was begun ends
+            raise
         self.mode, self.why = answer["mode"], answer["why"]
-        return ForkedGuard(answer["guard"])
+        return ForkedGuard(answer["guard"]), ours
 
     async def _ask(
         self, client: KeeperClient, cmd: list[str], ours: socket.socket, theirs: socket.socket,
@@ -71,6 +83,7 @@ class ForkedByKeeper(SpawnedByInit):
                 "facts": {key: str(value) for key, value in facts.items()},
                 "command": cmd,
                 "environment": kwargs["env"],
+                "until": time.monotonic() + keeper_client.ANSWER_SECONDS * PATIENCE,
                 "proof": not self._handed_on,
                 "warm": len(cmd) == len(self._warm) + 1 and cmd[: len(self._warm)] == self._warm,
             }

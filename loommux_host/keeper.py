@@ -216,6 +216,10 @@ class Keeper:
     def _launch(self, request: Message, descriptors: list[int]) -> Message:
         """Fork the guard. The last descriptor is the owner's end of its socket, to be kept, where there is a grace."""
         kept = descriptors.pop() if self._grace is not None else -1
+        if time.monotonic() > request["until"]:
+            if kept >= 0:
+                os.close(kept)
+            return {"refused": "too late"}
         why = self._obstacle(request)
         request["facts"]["owner"] = str(os.getpid())
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -26,6 +26,8 @@ MODULES = (
     "IPython.core.logger",
     "IPython.core.magics.execution",
     "IPython.extensions.storemagic",
+    "pdb",
+    "unicodedata",
 )
 
 Facts = tuple[int, int, int] | None

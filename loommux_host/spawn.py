@@ -99,14 +99,7 @@ class SpawnedByInit:
         Returns when the process exists. Its standard input is ``/dev/null``.
         """
         self._prepare(kwargs["env"].get("LOOMMUX_KERNEL_ID", "-"))
-        ours, theirs = socket.socketpair()
-        try:
-            self._guard = await self._begin(cmd, ours, theirs, self._facts(**kwargs), **kwargs)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        self._guard, ours = await self._begin(cmd, self._facts(**kwargs), **kwargs)
         await self._attach(ours)
         await asyncio.shield(self._started)  # whoever gives up waiting does not take it from the listener
         return getattr(self, "connection_info", None)
@@ -143,11 +136,15 @@ class SpawnedByInit:
             "group": self.group,
         }
 
-    async def _begin(
-        self, cmd: list[str], ours: socket.socket, theirs: socket.socket, facts: dict[str, str], **kwargs: Any
-    ) -> Guard:
-        """Start the guard, with `theirs` for its owner's socket; `ours` is the other end."""
-        return self._spawn(cmd, theirs, facts, **kwargs)
+    async def _begin(self, cmd: list[str], facts: dict[str, str], **kwargs: Any) -> tuple[Guard, socket.socket]:
+        """Start the guard; it, and our end of the socket that it reports to."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                return self._spawn(cmd, theirs, facts, **kwargs), ours
+            except BaseException:
+                ours.close()
+                raise
 
     def _spawn(
         self, cmd: list[str], theirs: socket.socket, facts: dict[str, str], **kwargs: Any
