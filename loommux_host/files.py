@@ -25,6 +25,7 @@ import socket
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from typing import Any
 from jupyter_core.paths import jupyter_runtime_dir
 
 from loommux_host.cgroups import own_group
+from loommux_host.kernel_limits import KernelLimits
 
 #: Longest path of a unix socket, without the closing zero.
 SOCKET_PATH_BYTES = 107
@@ -47,11 +49,31 @@ class DirectoryRefused(Exception):
 class ServerDirectory:
     """The private directory of one server; `lock` is the descriptor that proves its life."""
 
-    def __init__(self, path: Path, lock: int, group: Path | None) -> None:
+    def __init__(self, path: Path, lock: int, group: Path | None, groups: Iterable[Path] = ()) -> None:
         self.path = path
         self.lock = lock
+        self._groups = tuple(groups)
         #: Where its processes may have control groups; see `cgroups`.
         self.group = group
+        #: What its processes may use; set before the first is started.
+        self.limits = KernelLimits()
+
+    def limit(self, limits: KernelLimits) -> None:
+        """Hold its processes to that; noted where a next server finds it, should this one die."""
+        self.limits = limits
+        self.note_owner()
+
+    def note_owner(self) -> None:
+        """Write down whose directory this is."""
+        text = json.dumps({"pid": os.getpid(), "groups": [str(group) for group in self.groups]}).encode()
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, text, 0)
+
+    @property
+    def groups(self) -> list[Path]:
+        """Every control group that those of its processes are made in."""
+        own = [] if self.group is None else [self.group]
+        return list(dict.fromkeys([*own, *self.limits.parents, *self._groups]))
 
     def remove(self) -> None:
         """Remove everything in it, and the user's directory when no other server has one there."""
@@ -82,9 +104,9 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
         except OSError as error:
             raise DirectoryRefused(f"{path} cannot be made: {error.strerror}") from error
         if lock is not None:
-            group = own_group()
-            os.write(lock, json.dumps({"pid": os.getpid(), "group": str(group) if group else None}).encode())
-            return ServerDirectory(path, lock, group)
+            made = ServerDirectory(path, lock, own_group())
+            made.note_owner()
+            return made
     raise DirectoryRefused(f"{base}: cannot make a directory in it")
 
 
@@ -99,7 +121,7 @@ def stale_server_directories(temporary: Path | None = None) -> list[ServerDirect
         with suppress(FileNotFoundError):  # removed meanwhile
             lock = _lock(path / "owner", create=False)
             if lock is not None:
-                found.append(ServerDirectory(path, lock, _group_of(path)))
+                found.append(ServerDirectory(path, lock, None, _groups_of(path)))
     return found
 
 
@@ -147,7 +169,11 @@ class KernelFiles:
     def group(self, number: int) -> Path | None:
         """The control group for a process, where there may be one; the name tells whose it is."""
         parent = self.server.group
-        return parent and parent / f"loommux-{self.server.path.name}-{self.directory.name}-{number}"
+        return parent and parent / self.group_name(number)
+
+    def group_name(self, number: int) -> str:
+        """What the control groups of a process are called."""
+        return f"loommux-{self.server.path.name}-{self.directory.name}-{number}"
 
     def records(self, number: int) -> Path:
         """The record store of a process."""
@@ -217,11 +243,10 @@ def remove_stale_connection_files() -> None:
                 path.unlink(missing_ok=True)
 
 
-def _group_of(server: Path) -> Path | None:
+def _groups_of(server: Path) -> list[Path]:
     with suppress(ValueError):
-        group = json.loads((server / "owner").read_text()).get("group")
-        return Path(group) if group else None
-    return None  # killed before it had written that
+        return [Path(group) for group in json.loads((server / "owner").read_text())["groups"]]
+    return []  # killed before it had written that
 
 
 def _user_directory(temporary: Path | None) -> Path:

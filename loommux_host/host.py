@@ -25,6 +25,7 @@ from loommux_host.config import Config
 from loommux_host.control_socket import SECRET_FILE, ControlSocket
 from loommux_host.discovery import Server, publish
 from loommux_host.keeping import Keeping, obstacle
+from loommux_host.kernel_limits import find as find_limits
 from loommux_host.launch import Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.launching import KernelLaunching
 from loommux_host.limits import Limits
@@ -56,6 +57,10 @@ class Host:
         """`secrets` are texts that no kernel's environment may contain."""
         self.config = config
         self.directory = create_server_directory()
+        limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
+        self.directory.limit(limits)
+        for problem in limits.obstacles:
+            log.warning("%s", problem)
         #: Where kernels and the user's programs reach us; bound before the first kernel is told of it.
         self.control = ControlSocket(self.directory.path)
         #: Why kernels are spawned, not forked; None when they are forked by a keeper.

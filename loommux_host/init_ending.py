@@ -168,14 +168,46 @@ def marked(session: int, kernel_id: str, ours: set[int]) -> dict[int, int]:
     return found
 
 
-def enter_group(group: str, pid: int) -> None:
-    """Put the kernel into a control group of its own; nothing depends on it."""
-    if group:
+def enter_groups(groups: list[str], limits: list[tuple[str, ...]], pid: int) -> list[str]:
+    """Put the kernel into control groups of its own, with its limits; returns the limits that it has not got."""
+    for group in groups:
         try:
             os.mkdir(group)
         except OSError:
-            return
-        write(f"{group}/cgroup.procs", str(pid))
+            continue  # it shows below, where it matters
+    problems = [
+        f"{group}/{file}" for group, file, value, must in limits if not write(f"{group}/{file}", value) and must
+    ]
+    entered = {group: write(f"{group}/cgroup.procs", str(pid)) for group in groups}
+    return problems + [f"{limit[0]}/cgroup.procs" for limit in limits if not entered[limit[0]]]
+
+
+def shortages_of(groups: list[str]) -> int:
+    """How many processes of these groups were ended for lack of memory."""
+    found = 0
+    for group in groups:
+        for file in ("memory.events", "memory.oom_control"):
+            try:
+                found += counter(read(f"{group}/{file}"))
+            except OSError:
+                continue  # no controller of memory there
+    return found
+
+
+def system_shortages() -> int:
+    """The same for the whole system, since it was started."""
+    try:
+        return counter(read("/proc/vmstat")) if LINUX else 0
+    except OSError:
+        return 0
+
+
+def counter(data: bytes) -> int:
+    """The value of ``oom_kill`` in a file of names and numbers."""
+    for line in data.split(b"\n"):
+        if line.startswith(b"oom_kill "):
+            return int(line.split()[1])
+    return 0
 
 
 def remove_group(group: str) -> None:

@@ -29,7 +29,14 @@ import os
 import sys
 import time
 
-from loommux_host.init_ending import Ending, enter_group, remove_files, remove_group
+from loommux_host.init_ending import (
+    Ending,
+    enter_groups,
+    remove_files,
+    remove_group,
+    shortages_of,
+    system_shortages,
+)
 from loommux_host.init_system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
 from loommux_host.init_watch import OWNER, Watch, open_parent
 
@@ -68,6 +75,13 @@ class Job:
         self.connection_file = values["connection"]
         #: A control group to make for the kernel; empty where that may not be done.
         self.group = values["group"]
+        #: Group, file, value and whether it is required, of each limit (`kernel_limits`).
+        self.limits = [tuple(line.split("\t")) for line in values.get("limits", "").split("\n") if line]
+
+    @property
+    def groups(self) -> list[str]:
+        """Every control group of the kernel's own, each once."""
+        return list(dict.fromkeys(group for group in (self.group, *(limit[0] for limit in self.limits)) if group))
 
 
 class Owner:
@@ -115,14 +129,25 @@ def guard(job: Job, owner: Owner) -> None:
 
 def run_init(job: Job, watch: Watch, kernel_pid_end: int) -> None:
     """Start the kernel, wait for a reason to end, end everything."""
+    shortages = system_shortages()
     watch.expect(kernel=start_kernel(job))
     os.write(kernel_pid_end, b"%d" % watch.kernel)
-    enter_group(job.group, watch.kernel)
+    for problem in enter_groups(job.groups, job.limits, watch.kernel):
+        report(f"unlimited {problem}")
     report(f"started {watch.kernel} {os.getpid()}")
     watch.listen()
     while watch.kernel not in watch.exits and not watch.over:
         watch.step()
+    if watch.exits.get(watch.kernel, (0, 0))[0] == -signal.SIGKILL and not watch.over:
+        report_shortage(job, shortages)
     finish(job, watch)
+
+
+def report_shortage(job: Job, before: int) -> None:
+    """Whether a kernel that was killed was killed for memory: its own limit's, or the system's."""
+    own = shortages_of(job.groups)
+    if own or system_shortages() > before:
+        report(f"shortage {'limit' if own and job.limits else 'system'}")
 
 
 def run_guard(job: Job, watch: Watch, init: int, leash_end: int, kernel_pid: int) -> None:
@@ -153,7 +178,8 @@ def finish(job: Job, watch: Watch) -> None:
     ending.run()
     if not told and watch.kernel in watch.exits:
         report_exit(watch)
-    remove_group(job.group)
+    for group in job.groups:
+        remove_group(group)
     left = "".join(f" {pid}" for pid in sorted(ending.left()))
     report(f"ended {len(ending.ended - {watch.kernel})} {watch.max_rss}{left}")
     if watch.owner_is_dead():

@@ -29,6 +29,7 @@ from loommux_host.files import (
 )
 from loommux_host.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
 from loommux_host.orphans import become_subreaper, end_orphans
+from loommux_host.phrases import size
 from loommux_host.process import StartFailed
 from loommux_host.spawn import SpawnedByInit
 from loommux_kernel.protocol import LaunchFile, now
@@ -243,6 +244,9 @@ def guarding(made: Made, files: KernelFiles, process: int) -> Made:
     made.connection_file = str(files.connection_file)
     made.hold = files.server.lock
     made.group = str(files.group(process) or "")
+    limits = files.server.limits
+    made.limits = limits.told(files.group_name(process))
+    made.memory_limit = "" if limits.memory_bytes is None else size(limits.memory_bytes)
     return made
 
 
@@ -284,8 +288,8 @@ async def _ready_line(fd: int) -> bytes:
 def clean_up_after_dead_servers() -> None:
     """End and remove what killed servers of this user left. Blocks: call it in a thread, after the first start."""
     for directory in stale_server_directories():
-        if directory.group is not None:
-            end_groups(directory.group, f"loommux-{directory.path.name}-")
+        for group in directory.groups:
+            end_groups(group, f"loommux-{directory.path.name}-")
         for kernel in kernels_in(directory.path):
             end_orphans(kernel["kernel_id"], None)
             Path(kernel["connection_file"]).unlink(missing_ok=True)

@@ -23,6 +23,9 @@ CONFIG_FILE = "config.py"
 STARTUP_DIRECTORY = "startup"
 STARTUP_SUFFIXES = {".py", ".ipy"}
 
+#: A kernel that does nothing needs half of it.
+LEAST_MEMORY_BYTES = 128 << 20
+
 LeaseMode = Literal["activity", "heartbeat", "connection"]
 Transport = Literal["ipc", "tcp"]
 
@@ -57,7 +60,7 @@ class Settings:
     max_kernels: int = 64
     kernel_python: Path = field(default_factory=lambda: Path(sys.executable))
     kernel_transport: Transport = "tcp" if sys.platform == "win32" else "ipc"
-    #: This and the next are refused until control groups enforce them.
+    #: This and the next hold where control groups can see to it; see `kernel_limits`.
     kernel_memory_limit_bytes: int | None = None
     #: In cores; 1.5 is one and a half.
     kernel_cpu_limit: float | None = None
@@ -129,10 +132,8 @@ def _boolean(value: object, _: Path) -> bool:
     return value
 
 
-def _not_enforced(value: object, _: Path) -> None:
-    """A limit that nothing applies would be trusted in vain."""
-    if value is not None:
-        raise ValueError("None alone, for this version does not enforce it; it comes with control groups later")
+def _cores(value: object, _: Path) -> float:
+    return _number(value, 0.01, "a number of processors of at least 0.01, or None")
 
 
 def _path(value: object, directory: Path, words: str) -> Path:
@@ -188,8 +189,8 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "max_kernels": _integer(1),
     "kernel_python": _python,
     "kernel_transport": _one_of("tcp") if sys.platform == "win32" else _one_of("ipc", "tcp"),
-    "kernel_memory_limit_bytes": _not_enforced,
-    "kernel_cpu_limit": _not_enforced,
+    "kernel_memory_limit_bytes": _optional(_integer(LEAST_MEMORY_BYTES)),
+    "kernel_cpu_limit": _optional(_cores),
     "auth_token_file": _optional(_file),
     "allowed_hosts": _names,
     "activity_feed": _boolean,

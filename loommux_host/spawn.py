@@ -73,8 +73,11 @@ class SpawnedByInit:
     kernel_directory: str = ""
     connection_file: str = ""
     hold: int = -1
-    #: A control group to make for it, where that may be done.
+    #: A control group to make for it, where that may be done; the limits it gets, as `kernel_limits` tells them;
+    #: and what is said of one that was killed for its memory.
     group: str = ""
+    limits: str = ""
+    memory_limit: str = ""
 
     pid: int | None = None
     init_pid: int | None = None
@@ -88,6 +91,8 @@ class SpawnedByInit:
     _telling: asyncio.TimerHandle | None = None
     _exit: tuple[int, int, float] | None = None
     _ended = False
+    #: ``limit`` or ``system`` when the process was ended for lack of memory.
+    _shortage = ""
 
     @property
     def has_process(self) -> bool:
@@ -107,7 +112,7 @@ class SpawnedByInit:
     def _prepare(self, mark: str) -> None:
         self._mark = mark
         self.pid = self.init_pid = self.ending = self._exit = self._enforcer = None
-        self._ended = False
+        self._ended, self._shortage = False, ""
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settled = asyncio.Event()
 
@@ -134,6 +139,7 @@ class SpawnedByInit:
             "dir": self.kernel_directory,
             "connection": self.connection_file,
             "group": self.group,
+            "limits": self.limits,
         }
 
     async def _begin(self, cmd: list[str], facts: dict[str, str], **kwargs: Any) -> tuple[Guard, socket.socket]:
@@ -170,6 +176,12 @@ class SpawnedByInit:
                 self.pid, self.init_pid = map(int, values)
                 self.guards.add(self.init_pid)
                 self._started.set_result(None)
+            elif name == "unlimited":
+                log.warning(
+                    "a limit of kernel process %s does not hold: cannot write %s", self._mark, line[10:].decode()
+                )
+            elif name == "shortage":
+                self._shortage = values[0]
             elif name == "exit":
                 self._exit = (int(values[0]), int(values[1]), float(values[2]))
                 loop = asyncio.get_running_loop()
@@ -201,7 +213,9 @@ class SpawnedByInit:
 
     def _reason(self) -> str | None:
         """What the process was ended for, when that is more than a signal tells."""
-        return None
+        if self._shortage == "limit":
+            return f"it had reached its memory limit of {self.memory_limit}"
+        return "the system had no memory left" if self._shortage else None
 
     async def _end_without_init(self) -> None:
         """Init and guard are gone without a word: the system has ended the kernel, we end the rest."""

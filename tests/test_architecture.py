@@ -94,7 +94,19 @@ RANKS = [
         "parameters",
         "keeper_wire",
     },
-    {"watches", "phrases", "limits", "results", "config", "settings", "events", "cgroups", "faults", "version"},
+    {
+        "watches",
+        "phrases",
+        "limits",
+        "results",
+        "config",
+        "settings",
+        "events",
+        "cgroups",
+        "kernel_limits",
+        "faults",
+        "version",
+    },
 ]
 
 
