@@ -87,6 +87,10 @@ COMMANDS: Mapping[str, Command] = {
         "console", "a web page for all of your servers",
         ("loommux console", "loommux console --port 8700 --no-browser"),
     ),
+    "doctor": Command(
+        "doctor", "say what works here and what does not, and why",
+        ("loommux doctor", "loommux doctor --config .loommux"),
+    ),
 }  # fmt: skip
 
 
