@@ -7,6 +7,7 @@ Called by `keeper`; runs in the kernels' interpreter, standard library only besi
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -29,6 +30,8 @@ MODULES = (
     "pdb",
     "unicodedata",
 )
+#: What a kernel imports when it is there: traitlets looks for it.
+IF_INSTALLED = ("argcomplete",)
 
 Facts = tuple[int, int, int] | None
 
@@ -48,6 +51,9 @@ class Preloaded:
         try:
             for name in MODULES:
                 importlib.import_module(name)
+            for name in IF_INSTALLED:
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(name)
             with importlib.import_module("loommux_kernel.app").without_debugpy():
                 pass
         except Exception as error:

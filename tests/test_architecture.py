@@ -32,7 +32,7 @@ RANKS = [
     {"cli", "proxy", "attached"},
     {"proxy_ends"},
     {"living"},
-    {"host", "http", "serving"},
+    {"host", "http", "serving", "doctor"},
     {"private_api", "private", "webserver"},
     {
         "stdio",
