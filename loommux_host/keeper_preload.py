@@ -31,7 +31,7 @@ MODULES = (
     "unicodedata",
 )
 #: What a kernel imports when it is there: traitlets looks for it.
-IF_INSTALLED = ("argcomplete",)
+IF_INSTALLED = ("argcomplete", "traitlets.config.argcomplete_config")
 
 Facts = tuple[int, int, int] | None
 
