@@ -25,7 +25,6 @@ MODULES = (
     "IPython.core.oinspect",
     "IPython.core.completerlib",
     "IPython.core.logger",
-    "IPython.core.magics.execution",
     "IPython.extensions.storemagic",
     "pdb",
     "unicodedata",
