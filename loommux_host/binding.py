@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from loommux_host.kernel import Kernel
 from loommux_host.leasing import Leasing
+from loommux_host.manifest import BindingNote, BoundNote, HandleNote
 from loommux_host.phrases import one_line, plural
 from loommux_host.refused import Refused
 from loommux_host.registry import InvalidName, Opened, Registry
@@ -58,6 +59,8 @@ class Binder:
     _gone: dict[str, str] = field(default_factory=dict)
     #: Modern callers that have been told where they work: (caller, kernel).
     _introduced: set[tuple[str, str]] = field(default_factory=set)
+    #: Counts what was decided of which a caller is told by its result.
+    moves: int = 0
 
     async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
         self.leasing.policy_for(caller)  # an unknown generation is refused before anything is opened
@@ -94,6 +97,27 @@ class Binder:
         """The session's kernel, as long as it is there."""
         bound = self._bound.get(caller)
         return self.registry.by_id(bound.kernel) if bound else None
+
+    # -- for a successor of this server ---------------------------------------------
+
+    def note(self) -> BindingNote:
+        """What a successor has to know."""
+        return BindingNote(
+            [BoundNote(who, b.kernel, b.line, b.fresh) for who, b in self._bound.items()],
+            [HandleNote(name, h.kernel.id, h.caller, h.passed) for name, h in self._handles.items()],
+            dict(self._gone),
+            sorted(self._introduced),
+        )
+
+    def recall(self, note: BindingNote) -> None:
+        """Know what the server knew whose kernels were taken over."""
+        self._bound = {one.caller: _Bound(one.kernel, one.line, one.fresh) for one in note.bound}
+        self._gone, self._introduced = dict(note.gone), set(note.introduced)
+        for one in note.handles:
+            if (kernel := self.registry.by_id(one.kernel)) is not None:
+                self._handles[one.handle] = _Handle(kernel, one.caller, one.passed)
+            else:
+                self._gone[one.handle] = one.kernel
 
     # -- sessions -----------------------------------------------------------------
 
@@ -134,6 +158,7 @@ class Binder:
         """Make it the session's kernel; `more` is said after the rest of its line."""
         self.leasing.claim(caller, opened.kernel)
         self._bound[caller.id] = _Bound(opened.kernel.id, _line(opened, more), fresh=not opened.new)
+        self.moves += 1
 
     def _current(self, caller: Caller) -> Binding:
         bound = self._bound[caller.id]
@@ -167,6 +192,7 @@ class Binder:
         kernel = self._open_private(caller, secrets.token_hex(4))
         handle = HANDLE_MARK + secrets.token_urlsafe(16)
         self._handles[handle] = _Handle(kernel, caller.id)
+        self.moves += 1
         if not caller.modern:
             self.leasing.claim(caller, kernel)
         return self._binding(caller, kernel, self._handle_line(handle))

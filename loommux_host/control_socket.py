@@ -36,6 +36,7 @@ class ControlSocket:
         else:
             path = directory / NAME
             self.listener = socket.socket(socket.AF_UNIX)
+            path.unlink(missing_ok=True)  # that of a dead server whose kernels were taken over
             self.listener.bind(str(path))
             path.chmod(0o600)  # nobody else gets into the directory in the meantime
             self.url = f"http+unix://{quote(str(path), safe='')}"

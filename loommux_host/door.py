@@ -26,7 +26,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .auth import BODY_LIMIT
 from .binding import Binder
@@ -51,6 +51,8 @@ class _Session:
     caller: str
     requests: int = 0
     last: float = field(default_factory=time.monotonic)
+    #: How it was opened: what its client said in ``initialize``; empty until it was.
+    opened: dict[str, Any] = field(default_factory=dict)
 
 
 class Manager(StreamableHTTPSessionManager):
@@ -65,9 +67,19 @@ class Manager(StreamableHTTPSessionManager):
         # Sessions end with their client or with `Door.sweep`, never in the middle of a long cell.
         super().__init__(server, session_idle_timeout=None, max_request_body_size=BODY_LIMIT)
         self._on_begin, self._on_end = on_begin, on_end
+        self._reopening: str | None = None
 
     def knows(self, session_id: str) -> bool:
         return session_id in self._server_instances
+
+    async def reopen(self, session_id: str, opened: dict[str, Any]) -> None:
+        """Open a session under the id that it had; `opened` is what its client said in ``initialize``."""
+        self._reopening = session_id
+        try:
+            await exchanged(self.handle_request, {"id": 0, "method": "initialize", "params": opened})
+        finally:
+            self._reopening = None
+        await exchanged(self.handle_request, {"method": "notifications/initialized"}, session_id)
 
     async def end(self, session_id: str) -> None:
         """End a session as if its client had deleted it."""
@@ -76,6 +88,10 @@ class Manager(StreamableHTTPSessionManager):
 
     def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
         transport = super()._admit_session(requestor)
+        if transport is not None and self._reopening is not None:
+            del self._server_instances[transport.mcp_session_id or ""]
+            transport.mcp_session_id, self._reopening = self._reopening, None
+            self._server_instances[transport.mcp_session_id] = transport
         if transport is not None and transport.mcp_session_id is not None:
             self._on_begin(transport.mcp_session_id)
             transport._terminate_unanswered_request = partial(_end_stream, transport)  # pyright: ignore[reportAttributeAccessIssue]
@@ -109,6 +125,8 @@ class Door:
         self._handshake_only, self._sweep_seconds = handshake_only, sweep_seconds
         self._manager = Manager(server, self._began, self._ended)
         self._known: dict[str, _Session] = {}
+        self._asleep: dict[str, dict[str, Any]] = {}
+        self._waking = asyncio.Lock()
         self._listening = ListenHandler(InMemorySubscriptionBus())
         self._swept = time.monotonic()
         self._sweeping: asyncio.Task[None] | None = None
@@ -133,6 +151,14 @@ class Door:
                 if self._sweeping is not None:
                     self._sweeping.cancel()
 
+    def open_sessions(self) -> dict[str, dict[str, Any]]:
+        """The sessions by id, with how each was opened, for a successor of this server."""
+        return {id: one.opened for id, one in self._known.items() if one.opened} | self._asleep
+
+    def recall(self, sessions: dict[str, dict[str, Any]]) -> None:
+        """Sessions of a server whose kernels were taken over: each goes on when its client comes back."""
+        self._asleep = dict(sessions)
+
     def end_streams(self) -> None:
         """End the standing streams of the modern era in order; those of the handshake era end with `run`."""
         self._listening.close()
@@ -149,6 +175,7 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
+        await self._wake(Headers(scope=scope).get(SESSION_HEADER))
         scope, receive = await self._without_stale_session(scope, receive)
         exchange = scope[SCOPE_KEY] = Exchange()
         watched = _Watched(exchange, receive, send)
@@ -216,6 +243,11 @@ class Door:
         """Any request of a caller without a session is a sign of it; sessions are seen in `_session_request`."""
         if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             self._leasing.signed_without_session(caller_of(ctx))
+        elif ctx.session.client_params is not None and ctx.request is not None:
+            session = self._known.get(ctx.request.headers.get(SESSION_HEADER) or "")
+            if session is not None and not session.opened:
+                said = ctx.session.client_params.model_dump(mode="json", by_alias=True, exclude_none=True)
+                session.opened = {**said, "protocolVersion": ctx.protocol_version}
         return await call_next(ctx)
 
     # -- streams ------------------------------------------------------------------------
@@ -241,6 +273,15 @@ class Door:
         self._leasing.stream_closed(key)
 
     # -- the beginning and the end of sessions -----------------------------------------------
+
+    async def _wake(self, session_id: str | None) -> None:
+        """Have a session of the server before this go on, as if its client had opened it here."""
+        if session_id not in self._asleep:
+            return
+        async with self._waking:
+            if (opened := self._asleep.pop(session_id, None)) is not None:
+                await self._manager.reopen(session_id, opened)
+                self._known[session_id].opened = opened
 
     def _began(self, session_id: str) -> None:
         """Known from its first request on: a client that never comes back is given up too."""
@@ -299,6 +340,32 @@ class _Watched:
         await self._send(message)
         if message["type"] == "http.response.body":
             self._exchange.sent()
+
+
+async def exchanged(app: ASGIApp, message: dict[str, Any], session_id: str | None = None) -> None:
+    """Have a message of a client answered, and throw the answer away."""
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    if session_id is not None:
+        headers[SESSION_HEADER] = session_id
+    scope: Scope = {
+        "type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "scheme": "http",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "client": None,
+    }  # fmt: skip
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    over = asyncio.Event()
+    bodies = [body]
+
+    async def receive() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        await over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            over.set()
+
+    await app(scope, receive, send)
 
 
 def _is_initialize(first: Message) -> bool:

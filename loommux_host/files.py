@@ -110,6 +110,11 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
     raise DirectoryRefused(f"{base}: cannot make a directory in it")
 
 
+def taken_over(path: Path, lock: int) -> ServerDirectory:
+    """The directory of a dead server that is ours from now on; `lock` is what its keeper has held."""
+    return ServerDirectory(path, lock, _group_of(path))
+
+
 def stale_server_directories(temporary: Path | None = None) -> list[ServerDirectory]:
     """The directories of this user's servers that are dead, locked: nobody else cleans them up."""
     base = _user_directory(temporary)
@@ -152,6 +157,22 @@ class KernelFiles:
             "loommux_server": str(server.path),
         }
 
+    @classmethod
+    def of(
+        cls, server: ServerDirectory, kernel_id: str, connection_file: Path, connection: dict[str, Any]
+    ) -> KernelFiles:
+        """Those of a kernel that was taken over, in a directory that is ours now."""
+        made = cls.__new__(cls)
+        made.server, made.kernel_id = server, kernel_id
+        made.directory = server.path / f"k-{kernel_id[:8]}"
+        made.connection_file, made._connection = connection_file, connection
+        return made
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """What stands in the connection file."""
+        return self._connection
+
     def add_process(self, number: int) -> Path:
         """The directory of a new process, with the connection file in place beside it.
 
@@ -163,7 +184,7 @@ class KernelFiles:
         path = self.directory / str(number)
         path.mkdir(mode=0o700, exist_ok=True)  # a try before may have had no descriptor to remove it with
         (path / "descriptors").mkdir(mode=0o700, exist_ok=True)
-        self._write_connection_file()
+        self.write_connection_file()
         return path
 
     def group(self, number: int) -> Path | None:
@@ -194,7 +215,7 @@ class KernelFiles:
             return {"ip": str(self.directory / "s")} | {f"{c}_port": i for i, c in enumerate(CHANNELS, 1)}
         return {"ip": "127.0.0.1"} | dict(zip((f"{c}_port" for c in CHANNELS), _free_ports(len(CHANNELS)), strict=True))
 
-    def _write_connection_file(self) -> None:
+    def write_connection_file(self) -> None:
         """Anew for each process: a kernel that exits in order may have removed it."""
         text = json.dumps(self._connection, indent=1)
         self.connection_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -275,10 +296,13 @@ def _make_private(path: Path) -> None:
         raise DirectoryRefused(f"{path} cannot be made: {error.strerror}") from error
     if sys.platform == "win32":
         return  # below the user's own profile
-    try:
-        facts = path.lstat()
-    except FileNotFoundError:
-        return  # removed meanwhile; whoever needs it tries again
+    with suppress(FileNotFoundError):  # removed meanwhile; whoever needs it tries again
+        check_private(path)
+
+
+def check_private(path: Path) -> None:
+    """See that a directory is this user's alone (POSIX). Raises `DirectoryRefused`, FileNotFoundError."""
+    facts = path.lstat()
     if not stat.S_ISDIR(facts.st_mode):
         raise DirectoryRefused(f"{path} is not a directory; remove it")
     if facts.st_uid != os.getuid():

@@ -97,10 +97,15 @@ class ForkedByKeeper(SpawnedByInit):
         self._prepare(kernel_id)
         self._client, self.name = client, kept.name
         self.pid, self.init_pid = pid, init_pid
-        self.guards.add(init_pid)
+        if init_pid:
+            self.guards.add(init_pid)
         self._started.set_result(None)
         self._guard = ForkedGuard(kept.guard)
         await self._attach(kept.sock)
+
+    def let_go(self) -> None:
+        """Its end was told, and not to us: have the guard go, which ends what there is to end."""
+        self._tell("leave")
 
     async def note(self, note: Any) -> None:
         """Have the keeper keep that for a successor of this server; one that is gone needs none."""

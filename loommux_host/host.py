@@ -19,6 +19,7 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from loommux_host.calls import Calls
 from loommux_host.config import Config
@@ -26,7 +27,7 @@ from loommux_host.control_socket import SECRET_FILE, ControlSocket
 from loommux_host.discovery import Server, publish
 from loommux_host.keeping import Keeping, obstacle
 from loommux_host.kernel_limits import find as find_limits
-from loommux_host.launch import Launcher, clean_up_after_dead_servers, create_server_directory
+from loommux_host.launch import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.launching import KernelLaunching
 from loommux_host.limits import Limits
 from loommux_host.private import App, Private
@@ -35,9 +36,11 @@ from loommux_host.version import VERSION
 from loommux_kernel.protocol import now
 
 if TYPE_CHECKING:
+    from loommux_host.manifest import Identity
     from loommux_host.registry import Registry
     from loommux_host.service import Service
     from loommux_host.sessions import Binder, Caller, LeaseHooks, OneKernel
+    from loommux_host.succession import Inheritance
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +56,10 @@ ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 class Host:
     """The parts of one server. Every method on the event loop."""
 
-    def __init__(self, config: Config, secrets: Iterable[str] = ()) -> None:
-        """`secrets` are texts that no kernel's environment may contain."""
+    def __init__(self, config: Config, secrets: Iterable[str] = (), inherited: Inheritance | None = None) -> None:
+        """`secrets` are texts that no kernel's environment may contain; `inherited` is what a dead server has left."""
         self.config = config
-        self.directory = create_server_directory()
+        self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)
         for problem in limits.obstacles:
@@ -70,6 +73,8 @@ class Host:
             grace = config.adopt_grace_seconds if config.server else None
             secrets = tuple(secrets)
             self.keeping = Keeping(self.directory, config.kernel_python, config.workspace, grace, secrets)
+            if inherited is not None:
+                self.keeping.take_over(inherited.client)
         self.launcher = Launcher(
             config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
             provisioner=self.keeping.provisioner if self.keeping is not None else None,
@@ -77,7 +82,9 @@ class Host:
         self._started_at = now()
         self.publish()
         #: Jupyter's client session: what the kernels know this server by.
-        self.session = uuid.uuid4().hex
+        self.session = uuid.uuid4().hex if inherited is None else inherited.identity.session
+        #: The kernels' files, by id.
+        self.files: WeakValueDictionary[str, KernelFiles] = WeakValueDictionary()
         self._begun: dict[str, KernelLaunching] = {}
         self._service: Service | None = None
         self._private: Private | None = None
@@ -157,8 +164,26 @@ class Host:
         self.control.close()
         await asyncio.to_thread(self.directory.remove)
 
+    def take_over(self, files: KernelFiles) -> None:
+        """The kernel with these files will be recalled."""
+        self._begun[files.kernel_id] = self._launching_in(files)
+
+    def identity(self, endpoint: str) -> Identity:
+        """Who we are for a successor that listens on the same endpoint."""
+        from loommux_host.manifest import VERSIONS, Identity  # only HTTP servers have successors
+
+        config = self.config
+        return Identity(
+            VERSIONS, os.getpid(), self._started_at, str(config.workspace), endpoint, str(config.kernel_python),
+            self.session,
+        )  # fmt: skip
+
     def _launching(self, id: str, name: str) -> KernelLaunching:
-        return KernelLaunching(self.launcher, self.directory, self.config, id, name, self.session)
+        return self._launching_in(KernelFiles(self.directory, id, name, self.config.kernel_transport))
+
+    def _launching_in(self, files: KernelFiles) -> KernelLaunching:
+        self.files[files.kernel_id] = files
+        return KernelLaunching(self.launcher, files, self.config, self.session)
 
 
 async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:

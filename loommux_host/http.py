@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -35,6 +36,7 @@ from .limits import Limits
 from .mcp import build_server
 from .page import about, open_paths, page_routes
 from .private_api import PrivateApi
+from .remembering import Memory, Remembered
 from .service import Service
 from .sessions import Caller
 
@@ -49,6 +51,8 @@ class Parts:
     feed: Feed
     leasing: Leasing
     binder: Binder
+    #: Sessions of a dead server, with how they were opened.
+    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class HttpApp:
@@ -79,6 +83,8 @@ class HttpApp:
         )  # fmt: skip
         paths = [Route(config.path, self._door), *routes(endpoints(api)), *page_routes()]
         starlette = Starlette(routes=paths, exception_handlers={HTTPException: http_error, Exception: server_error})
+        self._door.recall(parts.sessions)
+        self._memory: Memory | None = None
         self._hours = UntilStopped(starlette)
         self.asgi: ASGIApp = Guard(self._hours, rules)
 
@@ -92,10 +98,24 @@ class HttpApp:
 
     def private(self, control: ControlSocket) -> PrivateApi:
         """What is served on the server's private socket."""
-        return PrivateApi(self._api, self._service.registry, control)
+        made = PrivateApi(self._api, self._service.registry, control)
+        if self._memory is not None:
+            made.asgi = Remembered(made.asgi, self._memory)
+        return made
+
+    def open_sessions(self) -> dict[str, dict[str, Any]]:
+        """The sessions of the handshake era by id, with how each was opened."""
+        return self._door.open_sessions()
+
+    def remember(self, memory: Memory) -> None:
+        """Have what a successor needs written before it is told to anybody."""
+        self._memory = memory
+        self.asgi = Remembered(self.asgi, memory)
 
     async def stop(self) -> None:
         """Take no more requests, have the waiting ones answered, end the streams."""
+        if self._memory is not None:
+            self._memory.close()
         self._hours.stopped = True
         self._door.end_streams()
         self._feed.close()

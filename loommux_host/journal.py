@@ -8,7 +8,7 @@ a kind are kept. `kernel` writes, `envelope` reads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Reversible
+from collections.abc import Iterable, Reversible
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
@@ -65,6 +65,18 @@ class DeathEntry(Entry):
     not_for: str | None = None
 
 
+#: Serial, text and time of a notice.
+NoticeKey = tuple[int | None, str, float]
+
+
+@dataclass(frozen=True)
+class Journaled:
+    """The notices of one process that a journal holds, and since when it holds all."""
+
+    keys: tuple[NoticeKey, ...] = ()
+    since: float = 0.0
+
+
 E = TypeVar("E", bound=Entry)
 
 
@@ -80,6 +92,30 @@ class Journal:
         self._ends_let_go = 0
         #: The newest notice that is kept no more.
         self._notices_let_go = 0
+
+    @classmethod
+    def of(
+        cls,
+        index: int,
+        notices: Iterable[NoticeEntry],
+        ends: Iterable[EndEntry],
+        deaths: Iterable[DeathEntry],
+        *,
+        ends_let_go: int,
+        notices_let_go: int,
+    ) -> Journal:
+        """A journal that another server has kept."""
+        made = cls()
+        made.index, made._ends_let_go, made._notices_let_go = index, ends_let_go, notices_let_go
+        made._notices.extend(notices)
+        made._ends.extend(ends)
+        made._deaths.extend(deaths)
+        return made
+
+    @property
+    def let_go(self) -> tuple[int, int]:
+        """The newest end and the newest notice that are kept no more."""
+        return self._ends_let_go, self._notices_let_go
 
     def notice(
         self,

@@ -69,8 +69,8 @@ class Connection:
 class Keeper:
     """The state of a keeper. `grace` is None for a server whose kernels nobody may take over."""
 
-    def __init__(self, directory: str, owner: int, grace: float | None, *, warm: bool) -> None:
-        self._directory, self._grace, self._warm = directory, grace, warm
+    def __init__(self, directory: str, owner: int, grace: float | None, lock: int, *, warm: bool) -> None:
+        self._directory, self._grace, self._warm, self._lock = directory, grace, warm, lock
         self._origins = Origins()
         self._preloaded = Preloaded()
         self._began_with = at_start(dict(os.environ))
@@ -123,6 +123,8 @@ class Keeper:
         path = os.path.join(self._directory, SOCKET_NAME)
         listener = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108 - of a keeper that was killed
         listener.bind(path)
         os.umask(before)
         listener.listen(BACKLOG)
@@ -172,7 +174,7 @@ class Keeper:
 
     def _answer(self, connection: Connection, message: Message, descriptors: list[int]) -> tuple[Message, list[int]]:
         if message["do"] == "own":
-            return self._own(connection, message), []
+            return self._own(connection, message)
         if connection is not self._owner:
             return {"refused": "not the owner"}, []
         match message["do"]:
@@ -194,15 +196,15 @@ class Keeper:
             case unknown:
                 return {"refused": f"unknown request {unknown}"}, []
 
-    def _own(self, connection: Connection, message: Message) -> Message:
-        """The exclusive lock: one owner, for as long as its connection stands."""
+    def _own(self, connection: Connection, message: Message) -> tuple[Message, list[int]]:
+        """The exclusive lock: one owner, for as long as its connection stands. It gets the directory's lock."""
         if message["version"] != VERSION:
-            return {"refused": f"this keeper speaks version {VERSION}, not {message['version']}"}
+            return {"refused": f"this keeper speaks version {VERSION}, not {message['version']}"}, []
         if self._owner is not None and self._owner is not connection:
-            return {"refused": "owned"}
+            return {"refused": "owned"}, []
         self._others.pop(connection.sock.fileno(), None)
         self._owner, self._deadline = connection, None
-        return {"pid": os.getpid()}
+        return {"pid": os.getpid()}, [self._lock] if self._lock >= 0 else []
 
     def _kernels(self) -> tuple[Message, list[int]]:
         names = list(self._kept)
@@ -266,6 +268,6 @@ def at_start(environment: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> str:
-    """``DIRECTORY OWNER GRACE WARM``: the last two empty where not. Returns in a kernel's process alone."""
-    directory, owner, grace, warm = sys.argv[2:6]
-    return Keeper(directory, int(owner), float(grace) if grace else None, warm=bool(warm)).run()
+    """``DIRECTORY OWNER GRACE WARM LOCK``: the last three empty where not. Returns in a kernel's process alone."""
+    directory, owner, grace, warm, lock = sys.argv[2:7]
+    return Keeper(directory, int(owner), float(grace) if grace else None, int(lock or -1), warm=bool(warm)).run()

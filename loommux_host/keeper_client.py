@@ -51,6 +51,8 @@ class KeeperClient:
         self.lost = asyncio.Event()
         #: Why kernels are not forked warm, once the keeper has said so; None when they are.
         self.obstacle: str | None = None
+        #: What proves the life of the server whose directory it is, for its next owner; -1 without.
+        self.lock = -1
         self._warm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sock = sock
         self._frames = Frames()
@@ -75,10 +77,11 @@ class KeeperClient:
             raise KeeperGone(f"no keeper listens in {directory}: {error}") from error
         client = cls(sock)
         try:
-            await client.ask("own", version=VERSION)
+            _, locks = await client.ask("own", version=VERSION)
         except BaseException:
             client.close()
             raise
+        client.lock = locks[0] if locks else -1
         client._warm.set_result(None)
         return client
 

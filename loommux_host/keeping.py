@@ -72,6 +72,10 @@ class Keeping:
         made.name = f"{files.kernel_id}/{process}"
         return guarding(made, files, process)
 
+    def take_over(self, client: KeeperClient) -> None:
+        """Have the keeper of a dead server, which has made us its owner, instead of one of our own."""
+        self._client = client
+
     async def client(self) -> KeeperClient:
         """A keeper that is warm: the one there is, or a new one. Raises `KeeperGone`."""
         async with self._starting:
@@ -113,9 +117,10 @@ class Keeping:
     def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         warm = self._python == Path(sys.executable)
         grace = "" if self._grace is None else str(self._grace)
-        words = [str(self._directory.path), str(theirs.fileno()), grace, "warm" if warm else "", " " * TITLE_ROOM]
-        log_file = os.open(self._directory.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         held = (self._directory.lock,) if self._directory.lock >= 0 else ()
+        words = [str(self._directory.path), str(theirs.fileno()), grace, "warm" if warm else ""]
+        words += [*map(str, held or ("",)), " " * TITLE_ROOM]
+        log_file = os.open(self._directory.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             return subprocess.Popen(
                 [sys.executable, str(ENTER), "--keeper", *words],

@@ -20,7 +20,7 @@ from loommux_host.channel import Channel
 from loommux_host.interrupting import Interrupted, interrupt
 from loommux_host.journal import Journal
 from loommux_host.life import Life
-from loommux_host.mirror import Change, Ended, Noticed, View
+from loommux_host.mirror import Began, Change, Died, Ended, Noticed, View
 from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted
 from loommux_host.process import Process, StartFailed
 from loommux_host.results import KernelFacts
@@ -179,15 +179,16 @@ class Kernel:
                 if not left:
                     raise KernelStartFailed(str(error), error.log_tail) from error
                 continue
-            self.life = await self._begun(process)
+            self.life = life = await self._begun(process)
             if process.launch.kernel_name != self.name:  # renamed while it started
-                await self.life.ask("rename", {"name": self.name}, deadline=ASIDE_SECONDS)
-            return self.life
+                await life.ask("rename", {"name": self.name}, deadline=ASIDE_SECONDS)
+            self._on_change(self, life, Began())
+            return life
         raise AssertionError("unreachable")
 
     async def _begun(self, process: Process) -> Life:
         """Its life from now on; a process that nobody would know of is ended."""
-        life = Life(process, self._launching.connect(process), on_change=self._changed, on_death=self._died)
+        life = self.life_of(process)
         try:
             await life.begin()
         except BaseException:
@@ -195,6 +196,10 @@ class Kernel:
             life.leave()
             raise
         return life
+
+    def life_of(self, process: Process) -> Life:
+        """What a process of this kernel is followed by, once it has begun."""
+        return Life(process, self._launching.connect(process), on_change=self._changed, on_death=self._died)
 
     # -- running and waiting -------------------------------------------------------
 
@@ -370,6 +375,7 @@ class Kernel:
         self.ended.append(life)
         while len(self.ended) > ENDED_KEPT:
             self._own(self._launching.discard(self.ended.pop(0).process))
+        self._on_change(self, life, Died())
 
     def _own(self, work: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.ensure_future(work)

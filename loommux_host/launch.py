@@ -154,6 +154,10 @@ class Launcher:
 
         return await asyncio.to_thread(retain, earlier, self._budget)
 
+    def adopt(self, files: KernelFiles, process: KernelProcess) -> None:
+        """Take charge of a process that another server has started."""
+        self._last[files] = process
+
     async def retire(self, files: KernelFiles) -> None:
         """Remove a kernel's files, after its last process has ended."""
         process = self._last.pop(files, None)

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from loommux_host.config import Config
-from loommux_host.launch import KernelFiles, KernelProcess, Launcher, ServerDirectory, StartFailed
+from loommux_host.launch import KernelFiles, KernelProcess, Launcher, StartFailed
 
 if TYPE_CHECKING:  # a quarter of a second, that the first process does not wait for
     from loommux_host.channel import Channel
@@ -21,11 +21,9 @@ if TYPE_CHECKING:  # a quarter of a second, that the first process does not wait
 class KernelLaunching:
     """Starts the processes of one kernel, one after the other. `session` is the server's Jupyter client session."""
 
-    def __init__(
-        self, launcher: Launcher, directory: ServerDirectory, config: Config, kernel_id: str, name: str, session: str
-    ) -> None:
+    def __init__(self, launcher: Launcher, files: KernelFiles, config: Config, session: str) -> None:
         self._launcher, self._config, self._session = launcher, config, session
-        self._files = KernelFiles(directory, kernel_id, name, config.kernel_transport)
+        self.files = self._files = files
         self._begun: asyncio.Task[KernelProcess] | None = None
 
     def begin(self, name: str) -> None:

@@ -100,6 +100,19 @@ class Policies:
     def current(self) -> Policy:
         return self._generations[-1]
 
+    @property
+    def generations(self) -> list[Policy]:
+        return list(self._generations)
+
+    def recall(self, generations: list[Policy]) -> None:
+        """Go on from another server's generations; other settings than its first are one more."""
+        configured = self._generations[0]
+        if not generations:
+            return
+        self._generations = list(generations)
+        if replace(configured, generation=1) != generations[0]:
+            self.change({name: getattr(configured, name) for name in SETTINGS})
+
     def change(self, settings: dict[str, object]) -> Policy:
         """The generation with these settings changed; the current one when nothing differs.
 

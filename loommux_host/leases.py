@@ -51,6 +51,14 @@ class Leases:
             entry.retained_until = now + policy.window(scope)
             entry.note_keeper(now)
 
+    def kernel_recalled(self, entry: KeptKernel) -> None:
+        """A main kernel was taken over, with what kept it."""
+        self._kernels[entry.id] = entry
+
+    def kept(self) -> list[KeptKernel]:
+        """Every main kernel with what keeps it."""
+        return list(self._kernels.values())
+
     def kernel_closed(self, kernel: str) -> None:
         """It has ended, whoever ended it."""
         self._kernels.pop(kernel, None)

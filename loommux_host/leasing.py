@@ -28,9 +28,11 @@ from loommux_host.lease_decisions import (
     Why,
     alert_line,
 )
+from loommux_host.lease_notes import note_of, recalled
 from loommux_host.lease_policy import Policies, Policy, Scope, UnknownGeneration
 from loommux_host.lease_state import EVERY_CALLER
 from loommux_host.leases import Leases
+from loommux_host.manifest import LeasingNote, RetiredNote
 from loommux_host.phrases import clock as clock_time
 from loommux_host.phrases import one_line
 from loommux_host.refused import Refused
@@ -134,6 +136,35 @@ class Leasing:
 
     def why_retired(self, kernel_id: str) -> Retired | None:
         return self._retired.get(kernel_id)
+
+    # -- for a successor of this server ---------------------------------------------
+
+    def note(self) -> LeasingNote:
+        """What a successor has to know."""
+        return LeasingNote(
+            self.policies.generations,
+            [note_of(entry) for entry in self._leases.kept() if not entry.retiring],
+            sorted(self._claims),
+            [RetiredNote(id, one.name, one.at, one.reason) for id, one in self._retired.items()],
+            [(who, label, address) for who, (label, address) in self._known.items()],
+        )
+
+    def recall(self, note: LeasingNote, mains: Iterable[Kernel]) -> None:
+        """Know what the server knew whose kernels were taken over. What is kept by nothing waits for its callers."""
+        self.policies.recall(note.policies)
+        kept = {one.kernel: one for one in note.kernels}
+        for kernel in mains:
+            self._kernels[kernel.id] = kernel
+            one = kept.get(kernel.id)
+            if one is None:
+                policy = self.policies.current
+                self._leases.kernel_opened(kernel.id, scope_of(kernel), policy, self._now(), adopted=True)
+            else:
+                self._leases.kernel_recalled(recalled(one, self.policies.pinned, self._now()))
+        self._claims = {(who, where) for who, where in note.claims if where in self._kernels}
+        self._retired = {one.kernel: Retired(one.name, one.at, one.reason) for one in note.retired}
+        self._known = {who: (label, address) for who, label, address in note.known}
+        self._arm()
 
     # -- callers ----------------------------------------------------------------
 

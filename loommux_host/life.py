@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
+from loommux_host.journal import Journaled, NoticeKey
 from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
 from loommux_host.process import Exit, Process
 from loommux_host.reading import in_thread, read_latest
@@ -79,7 +80,7 @@ class Life:
         self._mend_again = False
         self._asked_at: float | None = None
         self._notice_id = 0
-        self._noticed: deque[tuple[int | None, str, str, float]] = deque(maxlen=256)
+        self._noticed: deque[NoticeKey] = deque(maxlen=256)
         self._told: set[int] = set()
 
     # -- begin and end -----------------------------------------------------------
@@ -90,6 +91,18 @@ class Life:
         self._own(self._watch_exit())
         await self._channel.open(self._heard)
         await self._catch_up()
+
+    async def recall(self, known: Callable[[ExecutionRecord], bool], noticed: Journaled) -> None:
+        """Take over from another host: what is `known` and was `noticed` is no news. Then `begin`."""
+        records, notices = await in_thread(read_latest, self.records, 0)
+        self.mirror.mend(record for record in records if known(record))
+        self._noticed.extend(noticed.keys)
+        self._notice_id = max((notice.id for notice in notices if notice.at < noticed.since), default=0)
+
+    def over(self, death: Death) -> None:
+        """It is known from before that the process has ended, and how."""
+        self.gone, self.death = True, death
+        self.finished.set()
 
     def leave(self) -> list[asyncio.Task[Any]]:
         """Give up every task, for a host that goes; returns them for the owner to await."""
@@ -237,7 +250,7 @@ class Life:
 
     def _first_heard(self, notice: Noticed) -> bool:
         """Whether neither the events nor the store told of this notice before."""
-        key = (notice.serial, notice.label, notice.text, notice.at)
+        key = (notice.serial, notice.text, notice.at)
         if key in self._noticed:
             return False
         self._noticed.append(key)

@@ -98,6 +98,16 @@ class Noticed:
 
 
 @dataclass(frozen=True)
+class Began:
+    """A process serves requests."""
+
+
+@dataclass(frozen=True)
+class Died:
+    """A process has ended, and its account is complete."""
+
+
+@dataclass(frozen=True)
 class Missed:
     """Events were lost: the store has to be read."""
 
@@ -107,7 +117,7 @@ class WatchesChanged:
     """A watch began or ended."""
 
 
-Change = Started | Ended | Printed | Noticed | WatchesChanged | Missed
+Change = Started | Ended | Printed | Noticed | WatchesChanged | Missed | Began | Died
 
 
 class Mirror:

@@ -54,6 +54,9 @@ class Registry:
     def __len__(self) -> int:
         return len(self._kernels)
 
+    def all(self) -> list[Kernel]:
+        return list(self._kernels.values())
+
     def mains(self) -> list[Kernel]:
         return [k for k in self._kernels.values() if k.home is None]
 
@@ -113,6 +116,16 @@ class Registry:
         self._kernels[id] = kernel
         kernel.start_soon()
         return Opened(kernel, True)
+
+    def recall(self, id: str, name: str, *, home: str | None, private: bool) -> Kernel:
+        """A kernel that another server has opened; nothing is started."""
+        kernel = Kernel(id, name, self._launching(id, name), home=home, private=private, on_change=self._changed)
+        self._kernels[id] = kernel
+        return kernel
+
+    def forget(self, id: str) -> None:
+        """A kernel that could not be recalled."""
+        self._kernels.pop(id, None)
 
     def open_new(self, name: str, *, private: bool = False) -> Kernel:
         """A main kernel of its own, numbered when the name is taken."""

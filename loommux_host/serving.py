@@ -16,9 +16,11 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import sse_starlette.sse
 
+from loommux_host.adoption import Adoption
 from loommux_host.auth import Access, access, is_loopback
 from loommux_host.binding import Binder
 from loommux_host.config import Config, ConfigError
@@ -29,6 +31,8 @@ from loommux_host.lease_policy import Policies, Policy
 from loommux_host.leasing import Leasing
 from loommux_host.private import App
 from loommux_host.registry import Registry
+from loommux_host.remembering import Known, Memory
+from loommux_host.succession import inherit, replace_stopped
 from loommux_host.webserver import WebServer
 
 BACKLOG = 256
@@ -48,16 +52,23 @@ async def serve_http(config: Config, say: Callable[[str], None]) -> None:
         None if config.uds else config.host, token, auth=config.auth,
         allowed_hosts=config.allowed_hosts, names=[socket.gethostname()],
     )  # fmt: skip
-    with bound(config) as listener:
+    with claimed(config, say) as listener:
         stop = asyncio.Event()
         with ending_signals(stop):
-            await _serve(config, listener, rules, stop, lambda: _tell(config, listener, rules, token, say))
+            await _serve(config, listener, rules, stop, say, lambda: _tell(config, listener, rules, token, say))
 
 
 async def _serve(
-    config: Config, listener: socket.socket, rules: Access, stop: asyncio.Event, started: Callable[[], None]
+    config: Config,
+    listener: socket.socket,
+    rules: Access,
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+    started: Callable[[], None],
 ) -> None:
-    host = Host(config, secrets=[rules.token] if rules.token else [])
+    _listen(listener)  # whoever can has the endpoint, and is the only one to take anything over; clients wait
+    inherited = await inherit(config, address(config, listener), say)
+    host = Host(config, [rules.token] if rules.token else [], inherited)
     try:
         feed = Feed()
         leasing = Leasing(Policies(Policy.of(config)), feed.publish)
@@ -68,13 +79,25 @@ async def _serve(
             return binders[0]
 
         service = await host.open(binder, leasing)
-        app = HttpApp(config, service, Parts(feed, leasing, binders[0]), rules)
+        parts = Parts(feed, leasing, binders[0])
+        adoption = None if inherited is None else Adoption(inherited, host, say)
+        if adoption is not None:
+            await adoption.recall(service, parts.binder, leasing)
+            parts.sessions = adoption.callers.sessions
+        app = HttpApp(config, service, parts, rules)
+        if adoption is not None:
+            await adoption.begin()
+        if host.keeping is not None:
+            known = Known(
+                service.registry, service.sessions, parts.binder, leasing, host.files, app.open_sessions
+            )  # fmt: skip
+            memory = Memory(host.directory.path, host.identity(address(config, listener)), known)
+            app.remember(memory)
 
         async def private() -> App:
             return app.private(host.control)
 
         host.serve_private(private)
-        _listen(listener)
         host.publish(endpoint(config, listener))
         started()
         await run(app, listener, stop)
@@ -97,6 +120,21 @@ async def run(app: HttpApp, listener: socket.socket, stop: asyncio.Event) -> Non
 
 
 # -- the socket ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def claimed(config: Config, say: Callable[[str], None]) -> Iterator[socket.socket]:
+    """As `bound`; a server that is only stopped gives way when its kernels can be taken over."""
+    with contextlib.ExitStack() as stack:
+        try:
+            listener = stack.enter_context(bound(config))
+        except CannotListen:
+            pid = replace_stopped(config, _wanted(config))
+            if pid is None:
+                raise
+            say(f"the server before this (pid {pid}) was stopped, not ended; it has been ended, its kernels go on")
+            listener = stack.enter_context(bound(config))
+        yield listener
 
 
 @contextlib.contextmanager
@@ -127,6 +165,22 @@ def base_url(listener: socket.socket) -> str | None:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def address(config: Config, listener: socket.socket) -> str:
+    """What no two servers can have at once."""
+    if config.uds is not None:
+        return f"unix:{config.uds}"
+    host, port = listener.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+def _wanted(config: Config) -> str:
+    """The address that we would have, were it free."""
+    if config.uds is not None:
+        return f"unix:{config.uds}"
+    host, port = _found(config.host, config.port)[3][:2]
+    return f"{host}:{port}"
+
+
 def endpoint(config: Config, listener: socket.socket) -> str:
     """Where MCP is served, as people are told."""
     return f"{base_url(listener)}{config.path}" if config.uds is None else f"unix:{config.uds}, MCP at {config.path}"
@@ -141,8 +195,7 @@ def _listen(listener: socket.socket) -> None:
 
 
 def _bound_to_port(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    family, kind, protocol, address = _found(host, port)
     listener = socket.socket(family, kind, protocol)
     try:
         if sys.platform != "win32":
@@ -157,6 +210,12 @@ def _bound_to_port(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _found(host: str, port: int) -> tuple[int, int, int, tuple[Any, ...]]:
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, kind, protocol, address
 
 
 def _find_silent_peers(listener: socket.socket) -> None:

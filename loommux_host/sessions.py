@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from loommux_host.envelope import Envelope, Key, Late, Shown, Told, envelope
 from loommux_host.kernel import Kernel
@@ -24,6 +24,9 @@ from loommux_host.registry import Registry, caller_id
 from loommux_host.words import kernel_not_found, refuse
 from loommux_kernel.header import Header
 from loommux_kernel.protocol import Origin, OriginKind
+
+if TYPE_CHECKING:
+    from loommux_host.manifest import PresenceNote, ToldNote
 
 #: Seconds after its last call for which a caller counts as still there (contract 4).
 PRESENCE = 60.0
@@ -305,6 +308,32 @@ class Sessions:
     def saw(self, caller: Caller, kernel: Kernel, shown: Shown) -> None:
         """The caller was told of that in another way than by a result."""
         self.delivered(caller, kernel, self.envelope(caller, kernel, shown), shown)
+
+    # -- for a successor of this server ----------------------------------------------------
+
+    def note(self) -> tuple[list[ToldNote], list[PresenceNote]]:
+        """What a successor has to know. What is on its way may never be handed over, so it is owed."""
+        from loommux_host.manifest import PresenceNote, ToldNote  # only HTTP servers have successors
+
+        told = []
+        for (caller, kernel), one in self._told.items():
+            late = dict(one.late)
+            for sent in one.on_the_way:
+                for key, lines in sent.late.items():
+                    late[key] -= lines
+            owed = [(r.start, r.stop) for r in [*one.lost, *(e for w in one.on_the_way for e in w.entries)] if r]
+            told.append(ToldNote(caller, kernel, one.index, [(*key, n) for key, n in late.items()], owed))
+        present = [PresenceNote(who, p.label, p.modern, p.last_call) for who, p in self._present.items()]
+        return told, present
+
+    def recall(self, told: Iterable[ToldNote], present: Iterable[PresenceNote]) -> None:
+        """Know what the server knew whose kernels were taken over."""
+        for one in told:
+            late = {(process, serial): lines for process, serial, lines in one.late}
+            owed = [range(start, stop) for start, stop in one.owed]
+            self._told[one.caller, one.kernel] = Told(one.index, late, lost=owed)
+        for one in present:
+            self._present[one.caller] = Presence(last_call=one.last_call, label=one.label, modern=one.modern)
 
     def _joined(self, kernel: Kernel) -> Told:
         return Told(kernel.journal.index, {late.key: late.lines for late in late_lines(kernel)})

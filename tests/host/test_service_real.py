@@ -14,6 +14,7 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 
 from loommux_host.bodies import Bodies
 from loommux_host.config import Config
+from loommux_host.files import KernelFiles
 from loommux_host.kernel import Kernel
 from loommux_host.launch import Launcher, create_server_directory
 from loommux_host.launching import KernelLaunching
@@ -61,7 +62,11 @@ async def at(tmp_path: Path) -> AsyncIterator[Server]:
     (startup / "10-env.py").write_text("begun = True\n1 / 0\n")
     config = Config(workspace=tmp_path, startup_dir=startup)
     launcher = Launcher(config)
-    registry = Registry(lambda id, name: KernelLaunching(launcher, directory, config, id, name, "server-session"))
+
+    def launching(id: str, name: str) -> KernelLaunching:
+        return KernelLaunching(launcher, KernelFiles(directory, id, name), config, "server-session")
+
+    registry = Registry(launching)
     kernel = registry.open("report-cleanup", private=True).kernel
     place = Place(str(tmp_path), "launch_cwd", str(config.kernel_python))
     sessions = Sessions(registry, OneKernel(registry, kernel))
