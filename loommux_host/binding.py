@@ -59,7 +59,7 @@ class Binder:
     _gone: dict[str, str] = field(default_factory=dict)
     #: Modern callers that have been told where they work: (caller, kernel).
     _introduced: set[tuple[str, str]] = field(default_factory=set)
-    #: Counts what was decided of which a caller is told by its result.
+    #: Counts what was decided and is told to a caller, and what was told.
     moves: int = 0
 
     async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
@@ -166,6 +166,7 @@ class Binder:
         assert kernel is not None
 
         def delivered() -> None:
+            self.moves += bound.line is not None
             bound.line = None
 
         return self._binding(caller, kernel, bound.line, delivered, fresh=bound.fresh)
@@ -206,15 +207,19 @@ class Binder:
         pair = (caller.id, opened.kernel.id)
         known = pair in self._introduced
         line = None if known and not more else _line(opened, more)
-        return self._binding(
-            caller, opened.kernel, line, lambda: self._introduced.add(pair), fresh=not opened.new and not known
-        )
+
+        def delivered() -> None:
+            self.moves += pair not in self._introduced
+            self._introduced.add(pair)
+
+        return self._binding(caller, opened.kernel, line, delivered, fresh=not opened.new and not known)
 
     # -- the `kernel` argument -----------------------------------------------------------
 
     def _by_reference(self, caller: Caller, wanted: str) -> Binding:
         """A handle, a path or an id: works there for this call, opens nothing and moves nothing."""
         if (handle := self._handles.get(wanted)) is not None:
+            self.moves += not handle.passed
             handle.passed = True
             return self._binding(caller, handle.kernel, fresh=handle.caller != caller.id)
         own = self.kernel_of(caller.id)

@@ -26,7 +26,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from .auth import BODY_LIMIT
 from .binding import Binder
@@ -34,6 +34,7 @@ from .callers import SESSION_HEADER, caller_id, caller_of
 from .exchange import SCOPE_KEY, Exchange
 from .leasing import Leasing, lease_key
 from .mcp import Context
+from .reopening import exchanged
 from .sessions import Sessions
 
 VERSION_HEADER = "mcp-protocol-version"
@@ -340,32 +341,6 @@ class _Watched:
         await self._send(message)
         if message["type"] == "http.response.body":
             self._exchange.sent()
-
-
-async def exchanged(app: ASGIApp, message: dict[str, Any], session_id: str | None = None) -> None:
-    """Have a message of a client answered, and throw the answer away."""
-    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    if session_id is not None:
-        headers[SESSION_HEADER] = session_id
-    scope: Scope = {
-        "type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "scheme": "http",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "client": None,
-    }  # fmt: skip
-    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-    over = asyncio.Event()
-    bodies = [body]
-
-    async def receive() -> Message:
-        if bodies:
-            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-        await over.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.body" and not message.get("more_body"):
-            over.set()
-
-    await app(scope, receive, send)
 
 
 def _is_initialize(first: Message) -> bool:

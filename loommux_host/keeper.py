@@ -204,6 +204,7 @@ class Keeper:
             return {"refused": "owned"}, []
         self._others.pop(connection.sock.fileno(), None)
         self._owner, self._deadline = connection, None
+        self._grace = message.get("grace", self._grace)
         return {"pid": os.getpid()}, [self._lock] if self._lock >= 0 else []
 
     def _kernels(self) -> tuple[Message, list[int]]:

@@ -64,8 +64,10 @@ class KeeperClient:
         self._loop.add_reader(sock, self._read)
 
     @classmethod
-    async def take_over(cls, directory: Path) -> KeeperClient:
+    async def take_over(cls, directory: Path, grace: float | None = None) -> KeeperClient:
         """Become the owner of the keeper in a server's directory whose owner has died.
+
+        `grace` is how long it is to wait for the next owner, if that is to be another time.
 
         Raises `KeeperGone`, or `KeeperRefused` when somebody else is the owner.
         """
@@ -77,7 +79,8 @@ class KeeperClient:
             raise KeeperGone(f"no keeper listens in {directory}: {error}") from error
         client = cls(sock)
         try:
-            _, locks = await client.ask("own", version=VERSION)
+            terms = {} if grace is None else {"grace": grace}
+            _, locks = await client.ask("own", version=VERSION, **terms)
         except BaseException:
             client.close()
             raise

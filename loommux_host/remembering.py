@@ -1,10 +1,11 @@
 """Writing down what a successor needs, while the server works (contract 5).
 
-Owns when that is written. What a client is told by a result that is about to leave (a
-kernel's name, a handle, a process, a binding) is in the file before the result is sent;
-everything else (what callers were told, journals, leases) a moment after it changed, in a
-thread. A kill in between can only have things told once more, never leave them untold.
-An idle server writes nothing. Made by `serving` for servers whose kernels may be taken over.
+Owns when that is written. What a result relies on that is about to leave (a kernel's name,
+a handle, a process, a binding) is in the file before it is sent; that notices or a death
+were told, as soon as they were: a kill in between has them told once more, and never leaves
+them untold. Everything else (journals, leases) follows a moment after it changed, in a
+thread; the record stores know of cells anyway. An idle server writes nothing. Made by
+`serving` for servers whose kernels may be taken over.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from loommux_host.sessions import Sessions
 log = logging.getLogger(__name__)
 
 #: How long after a change everything that changed is written.
-SOON_SECONDS = 0.05
+SOON_SECONDS = 0.25
 
 
 @dataclass
@@ -101,7 +102,7 @@ class Memory:
         """What differs as soon as a result may tell of something that a successor has to know."""
         known = self._known
         kernels = (_standing(kernel) for kernel in known.registry.all())
-        return (known.binder.moves, known.leasing.policies.current.generation, *kernels)
+        return (known.binder.moves, known.sessions.tellings, known.leasing.policies.current.generation, *kernels)
 
     def _collect(self) -> list[tuple[int, Path, bytes]]:
         """What changed since it was written, as files."""
@@ -165,6 +166,7 @@ class Remembered:
         try:
             await self._app(scope, receive, settled)
         finally:
+            self._memory.settle()  # what has just been told
             self._memory.touch()
 
 

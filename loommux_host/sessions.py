@@ -189,6 +189,8 @@ class Sessions:
         self._clock = clock
         self._present: dict[str, Presence] = {}
         self._told: dict[tuple[str, str], Told] = {}
+        #: Counts the results that told something of a kernel beside their own cell.
+        self.tellings = 0
         registry.listen(self._changed)
 
     async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
@@ -299,6 +301,7 @@ class Sessions:
     def delivered(self, caller: Caller, kernel: Kernel, what: Envelope, shown: Shown) -> None:
         """The result with that envelope was handed over."""
         what.delivered(self.told(caller, kernel))
+        self.tellings += bool(what.notices or what.late or shown.deaths)
         theirs = caller.kernel is None or (kernel.home is not None and kernel.home == caller.home)
         if shown.whole and shown.execution is not None and theirs:
             self._leases.told(kernel, shown.execution)

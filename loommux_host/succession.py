@@ -56,7 +56,7 @@ class Inheritance:
 async def inherit(config: Config, endpoint: str, say: Say) -> Inheritance | None:
     """Become the owner of what a dead server has left for us; None without such a server."""
     for path, identity in _left(config, endpoint, say):
-        found = await _own(path, identity, say)
+        found = await _own(path, identity, config.adopt_grace_seconds, say)
         if found is None:
             continue
         reason = _obstacle(config, identity)
@@ -127,11 +127,11 @@ def _names(path: Path) -> list[str]:
 # -- one owner at a time -----------------------------------------------------------------------
 
 
-async def _own(path: Path, identity: Identity, say: Say) -> Inheritance | None:
+async def _own(path: Path, identity: Identity, grace: float, say: Say) -> Inheritance | None:
     deadline = time.monotonic() + DYING_SECONDS
     while True:
         try:
-            client = await KeeperClient.take_over(path)
+            client = await KeeperClient.take_over(path, grace)
             break
         except KeeperGone:
             say(f"the kernels of the server before this (pid {identity.pid}) are gone: so is their keeper")

@@ -44,6 +44,7 @@ RANKS = [
         "bodylimit",
         "callers",
         "exchange",
+        "reopening",
         "apitable",
         "history",
         "viewing",
