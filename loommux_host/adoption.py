@@ -53,7 +53,7 @@ class Adoption:
         """Have the kernels and callers of the dead server known; nothing that goes on is followed yet."""
         root = self.found.directory.path
         notes = [note for directory in sorted(root.glob("k-*")) if (note := await self._note(directory)) is not None]
-        for note in sorted(notes, key=lambda note: note.home is not None):
+        for note in sorted(notes, key=lambda note: (note.home is not None, note.opened_at)):
             if note.home is not None and service.registry.by_id(note.home) is None:
                 await self._refuse(note.id, note.name, "its main kernel could not be taken over")
                 continue

@@ -112,7 +112,7 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
 
 def taken_over(path: Path, lock: int) -> ServerDirectory:
     """The directory of a dead server that is ours from now on; `lock` is what its keeper has held."""
-    return ServerDirectory(path, lock, _group_of(path))
+    return ServerDirectory(path, lock, own_group(), _groups_of(path))
 
 
 def stale_server_directories(temporary: Path | None = None) -> list[ServerDirectory]:
