@@ -79,7 +79,7 @@ class KeeperClient:
             raise KeeperGone(f"no keeper listens in {directory}: {error}") from error
         client = cls(sock)
         try:
-            terms = {} if grace is None else {"grace": grace}
+            terms: dict[str, Any] = {} if grace is None else {"grace": grace}
             _, locks = await client.ask("own", version=VERSION, **terms)
         except BaseException:
             client.close()
