@@ -128,6 +128,7 @@ class Door:
         self._known: dict[str, _Session] = {}
         self._asleep: dict[str, dict[str, Any]] = {}
         self._waking = asyncio.Lock()
+        self._recalled = time.monotonic()
         self._listening = ListenHandler(InMemorySubscriptionBus())
         self._swept = time.monotonic()
         self._sweeping: asyncio.Task[None] | None = None
@@ -158,7 +159,7 @@ class Door:
 
     def recall(self, sessions: dict[str, dict[str, Any]]) -> None:
         """Sessions of a server whose kernels were taken over: each goes on when its client comes back."""
-        self._asleep = dict(sessions)
+        self._asleep, self._recalled = dict(sessions), time.monotonic()
 
     def end_streams(self) -> None:
         """End the standing streams of the modern era in order; those of the handshake era end with `run`."""
@@ -308,6 +309,10 @@ class Door:
             if not session.requests and now - session.last > IDLE_SECONDS
             and not self._leasing.holds_anything(session.caller)
         ]  # fmt: skip
+        if now - self._recalled > IDLE_SECONDS:
+            for session_id in [id for id in self._asleep if not self._leasing.holds_anything(caller_id(id))]:
+                del self._asleep[session_id]
+                self._ended(session_id)
         if given_up and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.create_task(self._give_up(given_up), name="give up idle sessions")
 
