@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
 from loommux_host.journal import Journaled, NoticeKey
 from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
-from loommux_host.process import Exit, Process
+from loommux_host.process import Exit, Process, death_of
 from loommux_host.reading import in_thread, read_latest
 from loommux_host.relay import Relay
 from loommux_host.results import Death
@@ -346,7 +346,7 @@ class Life:
         await asyncio.sleep(0)  # replies that were there already reach their submissions first
         self._channel.close()
         records, notices, known = await self._last_read(exit_)
-        self.death = self._death_of(exit_)
+        self.death = death_of(self.process.process, exit_, self.ending)
         self._mended(records, notices)
         self._act(self.mirror.killed(exit_.at))
         self.finished.set()
@@ -380,22 +380,6 @@ class Life:
         """Where what runs, or is about to, is kept as it is said."""
         running = (str(relay.path) for view, relay in self.relays.values() if view.running and not relay.closed)
         return next(running, self.pending.submission.relay if self.pending is not None else None)
-
-    def _death_of(self, exit_: Exit) -> Death:
-        cause, by, _ = self.ending or ("signal" if exit_.signal else "exit", None, None)
-        return Death(
-            process=self.process.process,
-            at=exit_.at,
-            cause=cause,
-            by=by,
-            code=exit_.code,
-            signal=exit_.signal,
-            reason=exit_.reason,
-            max_rss_bytes=exit_.max_rss_bytes,
-            stacks=exit_.faults,
-            ended_processes=exit_.ended_processes,
-            left=exit_.left,
-        )
 
     async def _report_told(self) -> None:
         serials, self._told = sorted(self._told), set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from loommux_host.results import Death
 from loommux_kernel.protocol import LaunchFile
 
 
@@ -63,3 +64,21 @@ class Process(Protocol):
     async def wait(self) -> Exit: ...
     async def end(self, *, grace: float) -> Exit: ...
     async def descendants(self) -> Sequence[ProcessInfo]: ...
+
+
+def death_of(process: int, exit_: Exit, ending: tuple[str, str | None, str | None] | None) -> Death:
+    """The death of a process as it is told; `ending` is why it was ended on purpose, and by whom in words."""
+    cause, by, _ = ending or ("signal" if exit_.signal else "exit", None, None)
+    return Death(
+        process=process,
+        at=exit_.at,
+        cause=cause,
+        by=by,
+        code=exit_.code,
+        signal=exit_.signal,
+        reason=exit_.reason,
+        max_rss_bytes=exit_.max_rss_bytes,
+        stacks=exit_.faults,
+        ended_processes=exit_.ended_processes,
+        left=exit_.left,
+    )

@@ -111,7 +111,7 @@ class Memory:
         there: dict[str, tuple[object, ...]] = {}
         for kernel in known.registry.all():
             files = known.files.get(kernel.id)
-            if files is None:
+            if files is None or not files.directory.exists():  # nothing of it was begun yet
                 continue
             state = there[kernel.id] = (*_standing(kernel), kernel.journal.index)
             if self._kernels.get(kernel.id) != state:
