@@ -81,7 +81,9 @@ def sender(origin: Origin) -> str:
         return f"startup file {label}" if label else "a startup file"
     if origin.kind is OriginKind.CLIENT:
         return label or "an attached client"
-    kind = {OriginKind.SESSION: "session", OriginKind.KERNEL: "kernel", OriginKind.CONSOLE: "the console"}[origin.kind]
+    if origin.kind is OriginKind.CONSOLE:
+        return label or "the console"
+    kind = {OriginKind.SESSION: "session", OriginKind.KERNEL: "kernel"}[origin.kind]
     return kind if not label or label.startswith(kind) else f"{kind} {label}"
 
 

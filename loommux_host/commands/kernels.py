@@ -61,7 +61,7 @@ def _row(kernel: dict[str, Any]) -> tuple[str, ...]:
         "-" if kernel["busy"] or kernel["idle_since"] is None else _seconds(time.time() - kernel["idle_since"]),
         "-" if kernel["rss_bytes"] is None else f"{kernel['rss_bytes'] / (1 << 20):.0f} MiB",
         str(kernel["execution_count"]),
-        ", ".join(lease.get("label") or "a session" for lease in kernel["leases"]) or "-",
+        ", ".join(lease.get("holder") or "a session" for lease in kernel["leases"]) or "-",
     )
 
 
