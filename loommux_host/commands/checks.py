@@ -185,4 +185,6 @@ def hosts() -> Iterator[Check]:
                 mend = "loommux install --replace, from the environment that it should start"
                 yield Check(host.title, f"{path()} starts {command}, which is not there", "bad", mend)
     mend = None if known else "loommux install"
-    yield Check("hosts", f"set up: {', '.join(known)}" if known else "none is set up yet", "ok" if known else "warn", mend)
+    yield Check(
+        "hosts", f"set up: {', '.join(known)}" if known else "none is set up yet", "ok" if known else "warn", mend
+    )

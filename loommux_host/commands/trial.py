@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -43,34 +44,39 @@ def run(flags: Sequence[str]) -> Trial:
         [sys.executable, "-m", "loommux_host.cli", *flags],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    said: list[bytes] = []
-    threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True).start()
-    try:
+    with process:
         talk = _Talk(process)
-        talk.ask(1, "initialize", OPENING)
-        answered = time.monotonic() - began
-        talk.tell("notifications/initialized")
-        answer = talk.ask(2, "tools/call", {"name": "run_cell", "arguments": {"freeform": f"%%loommux --wait 60\n{CELL}"}})
-        text = "".join(block.get("text", "") for block in answer["content"])
-        if "Out[1]: 42" not in text:
-            raise _Failed(f"{CELL} gave {text}")
-        return Trial(answered, time.monotonic() - began)
-    except (_Failed, OSError, KeyError) as error:
-        last = b"".join(said[-5:]).decode(errors="replace").strip()
-        return Trial(failure=f"{error or type(error).__name__}{': ' if last else ''}{last}")
-    finally:
-        _end(process)
+        try:
+            return _tried(talk, began)
+        except (_Failed, OSError, KeyError) as error:
+            why = str(error) or type(error).__name__
+        finally:
+            _end(process)
+            talk.join()
+        last = b"".join(talk.said[-5:]).decode(errors="replace").strip()
+        return Trial(failure=f"{why}{': ' if last else ''}{last}")
+
+
+def _tried(talk: _Talk, began: float) -> Trial:
+    talk.ask(1, "initialize", OPENING)
+    answered = time.monotonic() - began
+    talk.tell("notifications/initialized")
+    call = {"name": "run_cell", "arguments": {"freeform": f"%%loommux --wait 60\n{CELL}"}}
+    text = "".join(block.get("text", "") for block in talk.ask(2, "tools/call", call)["content"])
+    if "Out[1]: 42" not in text:
+        raise _Failed(f"{CELL} gave {text}")
+    return Trial(answered, time.monotonic() - began)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
+    """A server ends when its input does."""
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
     try:
         process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
 
 
 class _Talk:
@@ -80,7 +86,19 @@ class _Talk:
         assert process.stdin is not None and process.stdout is not None
         self._out: IO[bytes] = process.stdin
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=(process.stdout,), daemon=True).start()
+        #: What it said on stderr, line by line.
+        self.said: list[bytes] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(process.stdout,), daemon=True),
+            threading.Thread(target=lambda: self.said.extend(process.stderr or ()), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def join(self) -> None:
+        """Until all it said was read; only once it has ended."""
+        for reader in self._readers:
+            reader.join(END_SECONDS)
 
     def tell(self, method: str) -> None:
         self._send({"jsonrpc": "2.0", "method": method})
@@ -106,9 +124,6 @@ class _Talk:
         self._out.flush()
 
     def _read(self, stream: IO[bytes]) -> None:
-        try:
-            for line in stream:
-                self._lines.put(line)
-        except ValueError:  # closed, since nobody waits any more
-            return
+        for line in stream:
+            self._lines.put(line)
         self._lines.put(b"")

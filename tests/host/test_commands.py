@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -89,3 +90,39 @@ def test_the_generated_pages_of_the_reference_are_up_to_date() -> None:
     pages: dict[str, Callable[[], str]] = runpy.run_path(str(ROOT / "docs" / "generate.py"))["PAGES"]
     for name, page in pages.items():
         assert (ROOT / "docs" / name).read_text() == page(), f"run `python docs/generate.py`: {name}"
+
+
+def doctor(*flags: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
+    """The exit code, and what was found by its subject."""
+    code = cli.main(["doctor", "--json", *flags])
+    return code, {check["subject"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+
+
+def test_doctor_looks_at_everything_and_runs_a_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    code, found = doctor(capsys=capsys)
+    assert code == 0
+    looked_at = {"interpreter", "packages", "configuration", "workspace", "runtime directory", "containment", "trial"}
+    assert looked_at <= set(found)
+    assert "first cell was done" in found["trial"]["text"] and found["hosts"]["mend"] == "loommux install"
+
+
+def test_doctor_says_what_is_wrong_and_how_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".loommux").mkdir(mode=0o700)
+    (tmp_path / "python").write_text("#!/bin/sh\necho no module named ipykernel >&2; exit 1\n")
+    (tmp_path / "python").chmod(0o700)
+    (tmp_path / ".loommux" / "config.py").write_text(f"kernel_python = {str(tmp_path / 'python')!r}")
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"loommux": {"command": "/nowhere/loommux"}}}')
+    code, found = doctor("--no-trial", capsys=capsys)
+    assert code == 1
+    assert "no module named ipykernel" in found["kernels' interpreter"]["text"]
+    assert "pip install" in found["kernels' interpreter"]["mend"]
+    assert found["Claude Code"]["grade"] == "bad" and "install --replace" in found["Claude Code"]["mend"]
+    assert cli.main(["doctor", "--config", "nowhere"]) == 3
