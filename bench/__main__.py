@@ -8,11 +8,12 @@ import platform
 import sys
 from importlib.metadata import version
 
+from bench.kernels import from_keeper
 from bench.measures import MEASURES as OVER_STDIO
 from bench.measures import Row
 from bench.sessions import sessions
 
-MEASURES = {**OVER_STDIO, "sessions": sessions}
+MEASURES = {**OVER_STDIO, "from_keeper": from_keeper, "sessions": sessions}
 
 
 def table(rows: list[Row]) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 
 from loommux_host.keeper_wire import SOCKET_NAME, VERSION, Frames, Message, frame, send_first
 
-#: What a keeper may take for an answer: it forks, and never waits.
-ANSWER_SECONDS = 3.0
+#: What a keeper may take for an answer. It forks and never waits, but others may be before us, on a busy machine;
+#: and a restart has 10 seconds, also when the keeper stands still.
+ANSWER_SECONDS = 6.0
 
 
 class KeeperGone(Exception):

@@ -12,6 +12,7 @@ import gc
 import importlib
 import os
 import sys
+import time
 
 #: Beyond what ``loommux_kernel`` imports when it is imported: what its start and a first cell import.
 #: A test compares with what a kernel has then. Nothing of the user's, nothing that starts a thread.
@@ -32,6 +33,9 @@ MODULES = (
 #: What a kernel imports when it is there: traitlets looks for it.
 IF_INSTALLED = ("argcomplete", "traitlets.config.argcomplete_config")
 
+#: For so long files that were the same are taken to be.
+SEEN_SECONDS = 0.1
+
 Facts = tuple[int, int, int] | None
 
 
@@ -41,6 +45,7 @@ class Preloaded:
     def __init__(self) -> None:
         #: Why nothing could be imported; then every kernel gets an interpreter of its own.
         self.failure: str | None = None
+        self._seen_at = float("-inf")
         self._files: dict[str, Facts] = {}
         self._paths: dict[str, list[str]] = {}
 
@@ -77,12 +82,16 @@ class Preloaded:
         return self._change()
 
     def _change(self) -> str | None:
+        """What is different on the disk; not looked at again for each of many that start together."""
+        if time.monotonic() - self._seen_at < SEEN_SECONDS:
+            return None
         for file, before in self._files.items():
             if facts(file) != before:
                 return f"{file} has changed since it was imported"
         for entry, before in self._paths.items():
             if path_files(entry) != before:
                 return f"the .pth files in {entry} have changed"
+        self._seen_at = time.monotonic()
         return None
 
 
