@@ -7,7 +7,6 @@ Called by `keeper`; runs in the kernels' interpreter, standard library only besi
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import os
@@ -30,8 +29,6 @@ MODULES = (
     "pdb",
     "unicodedata",
 )
-#: What a kernel imports when it is there: traitlets looks for it.
-IF_INSTALLED = ("argcomplete", "traitlets.config.argcomplete_config")
 
 #: For so long files that were the same are taken to be.
 SEEN_SECONDS = 0.1
@@ -55,9 +52,6 @@ class Preloaded:
         try:
             for name in MODULES:
                 importlib.import_module(name)
-            for name in IF_INSTALLED:
-                with contextlib.suppress(ImportError):
-                    importlib.import_module(name)
             with importlib.import_module("loommux_kernel.app").without_debugpy():
                 pass
         except Exception as error:

@@ -85,6 +85,9 @@ class KernelApp(IPKernelApp):
     def init_profile_dir(self) -> None:
         """The default: one of this process's own, which goes with it."""
 
+    def parse_command_line(self, argv: Any = None) -> None:
+        """Nothing of it is ipykernel's; looking costs a tenth of the start."""
+
     def init_config_files(self) -> None:
         """There are none."""
 
