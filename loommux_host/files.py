@@ -265,9 +265,9 @@ def remove_stale_connection_files() -> None:
 
 
 def _groups_of(server: Path) -> list[Path]:
-    with suppress(ValueError):
-        return [Path(group) for group in json.loads((server / "owner").read_text())["groups"]]
-    return []  # killed before it had written that
+    with suppress(ValueError, AttributeError, TypeError):
+        return [Path(group) for group in json.loads((server / "owner").read_text()).get("groups", ())]
+    return []  # killed before it had written that, or another version's
 
 
 def _user_directory(temporary: Path | None) -> Path:
