@@ -60,6 +60,8 @@ class Memory:
         self._callers = b""
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
+        #: What a thread is about to write.
+        self._on_the_way: list[tuple[int, Path, bytes]] = []
         self._files = _Files()
         self._closed = False
         known.registry.listen(self._changed)
@@ -74,7 +76,7 @@ class Memory:
     def settle(self) -> None:
         """Before something is told: have what it relies on written."""
         if not self._closed and self._of_what_is_told() != self._told:
-            self._files.write(self._collect())
+            self._files.write([*self._on_the_way, *self._collect()])
 
     def close(self) -> None:
         """The server ends in order: nothing of it is to be taken over."""
@@ -90,9 +92,14 @@ class Memory:
         if self._writing is not None and not self._writing.done():
             self.touch()
             return
-        changed = self._collect()
-        if changed:
-            self._writing = asyncio.create_task(asyncio.to_thread(self._files.write, changed), name="remember")
+        self.settle()
+        self._on_the_way = self._collect()
+        if self._on_the_way:
+            self._writing = asyncio.create_task(self._write(), name="remember")
+
+    async def _write(self) -> None:
+        await asyncio.to_thread(self._files.write, self._on_the_way)
+        self._on_the_way = []
 
     def _changed(self, kernel: Kernel, life: Life, change: Change) -> None:
         if not isinstance(change, Printed):
@@ -105,8 +112,8 @@ class Memory:
         return (known.binder.moves, known.sessions.tellings, known.leasing.policies.current.generation, *kernels)
 
     def _collect(self) -> list[tuple[int, Path, bytes]]:
-        """What changed since it was written, as files."""
-        known, changed = self._known, []
+        """What changed since it was collected, as files."""
+        known, changed = self._known, list[tuple[int, Path, bytes]]()
         self._told = self._of_what_is_told()
         there: dict[str, tuple[object, ...]] = {}
         for kernel in known.registry.all():
