@@ -43,6 +43,8 @@ AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "GLIBC_")
 SEND_SECONDS = 5.0
 #: How many may wait to become the owner.
 BACKLOG = 16
+#: Why a keeper that is not of the kernels' interpreter forks none.
+OTHER_INTERPRETER = "the kernels' interpreter is another"
 
 
 class Kept:
@@ -99,7 +101,7 @@ class Keeper:
         os._exit(0)
 
     def _say_warm(self) -> None:
-        why = self._preloaded.obstacle() if self._warm else "the kernels' interpreter is another"
+        why = self._preloaded.obstacle() if self._warm else OTHER_INTERPRETER
         if self._owner is not None:
             with contextlib.suppress(OSError):  # it has died meanwhile, which the next step sees
                 send(self._owner.sock, {"of": 0, "why": why})
@@ -254,6 +256,8 @@ class Keeper:
 
     def _obstacle(self, request: Message) -> str | None:
         """Why a fork would not be what the command is; None when it would."""
+        if not self._warm:
+            return OTHER_INTERPRETER
         if not request["warm"]:
             return "its command is another"
         now, then = at_start(request["environment"]), self._began_with
