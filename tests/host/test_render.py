@@ -427,6 +427,8 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         words.refuse("too_many_kernels", reason="64 kernels are open"),
         words.busy(7, "lab", 1.0, SESSION, mine=False),
         words.execution_not_found(9, 7),
+        words.refuse("other_home", kernel="/lab/build", what="restart"),
+        words.watch_not_found("build", "lab", [], None),
     ]
     assert {refusal.status for refusal in refusals} == set(words.REFUSALS)
     for refusal in refusals:
