@@ -79,11 +79,15 @@ class Reader:
 
     def __init__(self, server: Web, place: Place, home: Path) -> None:
         self._port, self._place, self._home = server.base.rpartition(":")[2], place, home
+        self._pid = server.process.pid
         (home / ".config" / "loommux").mkdir(parents=True)
         (home / ".config" / "loommux" / "token").write_text("secret")
+        (place.workspace / ".loommux").mkdir(mode=0o700, exist_ok=True)
         (place.workspace / "check.py").write_text("print('checked')")
 
     def begin(self, line: str) -> subprocess.Popen[str]:
+        # Whoever runs the tests may have servers of their own, with a kernel of the same name.
+        line = re.sub(r"\bloommux (run|logs|interrupt|restart|recycle|export)\b", rf"\g<0> --server {self._pid}", line)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = os.environ | self._place.environment | {"HOME": str(self._home), "PATH": path, "BROWSER": "true"}
         # `exec`: a signal is for the command, not for the shell around it.
