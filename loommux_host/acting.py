@@ -32,6 +32,7 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
         _tell_owner(caller, kernel, theirs, outcome)
     return InterruptAnswer(
         result=outcome.result,
+        asked=number,
         execution=of_view(life, outcome.view) if life and outcome.view else None,
         detail=_detail(outcome),
         ended_processes=outcome.processes.ended,

@@ -21,6 +21,7 @@ from loommux_host.observing import attach_command
 from loommux_host.phrases import attached, cell, first_line, how_ended, one_line, sender
 from loommux_host.refused import Refused
 from loommux_host.registry import InvalidName, Registry
+from loommux_host.selection import named
 from loommux_host.sessions import Caller, Sessions
 from loommux_host.words import invalid_argument, kernel_not_found, kernel_unresponsive, refuse
 from loommux_kernel.protocol import now
@@ -117,6 +118,7 @@ class Fleet:
         """End the kernel with its children, a busy one only by force. Raises `Refused`."""
         busy = [one for one in (kernel, *self.registry.children(kernel.id)) if one.life and one.life.busy]
         if busy and not force:
+            await named(busy[0])
             running = busy[0].life.mirror.running if busy[0].life else None
             what = f"{cell(running.number if running else None)} of {one_line(busy[0].name)} is running"
             raise Refused(refuse("kernel_busy", what=what))

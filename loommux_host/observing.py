@@ -236,15 +236,15 @@ def _stream(name: str) -> Stream:
     try:
         return Stream(name)
     except ValueError:
-        raise Refused(invalid_argument("stream", name, "one of " + ", ".join(Stream))) from None
+        raise Refused(invalid_argument("stream", name, "it has to be one of " + ", ".join(Stream))) from None
 
 
 def _query(asked: Searching) -> Query:
     if asked.query_mode not in QUERY_MODES:
-        raise Refused(invalid_argument("query_mode", asked.query_mode, "one of " + ", ".join(QUERY_MODES)))
+        raise Refused(invalid_argument("query_mode", asked.query_mode, "it has to be one of " + ", ".join(QUERY_MODES)))
     for name, value in (("context_before", asked.before), ("context_after", asked.after)):
         if value < 0:
-            raise Refused(invalid_argument(name, value, "0 or a positive integer"))
+            raise Refused(invalid_argument(name, value, "it has to be 0 or a positive integer"))
     _positive("max_chars", asked.max_chars)
     try:
         return Query.build(asked.query, asked.query_mode, asked.ignore_case)
@@ -254,8 +254,8 @@ def _query(asked: Searching) -> Query:
 
 def _positive(name: str, value: int | None) -> None:
     if value is not None and value < 1:
-        raise Refused(invalid_argument(name, value, "a positive integer"))
+        raise Refused(invalid_argument(name, value, "it has to be a positive integer"))
 
 
 def _not_allowed(parameter: str, value: object, error: ValueError):
-    return invalid_argument(parameter, value, str(error).rstrip("."))
+    return invalid_argument(parameter, value, f"it has to be {str(error).rstrip('.')}")

@@ -92,14 +92,14 @@ def attached(client: Mapping[str, Any]) -> str:
     return f"{one_line(client['label'], 100)} (last sign {duration(client['heard_seconds'])} ago)"
 
 
-def how_ended(death: Death) -> str:
+def how_ended(death: Death, *, by_whom: bool = True) -> str:
     """``ended by SIGKILL``, ``ended by SIGKILL (its keeper died)``, ``exited with code 4``, ``ended by restart``."""
     if death.cause == "signal":
         reason = f" ({death.reason})" if death.reason else ""
         return f"ended by {death.signal or 'a signal'}{reason}"
     if death.cause == "exit":
         return "exited" if death.code is None else f"exited with code {death.code}"
-    by = f" ({one_line(death.by, 100)})" if death.by else ""
+    by = f" ({one_line(death.by, 100)})" if death.by and by_whom else ""
     return f"ended by {death.cause}{by}"
 
 

@@ -202,13 +202,14 @@ class SearchAnswer(Answer):
 
 @dataclass
 class InterruptAnswer(Answer):
-    """`result` is interrupted, ended, interrupt_sent, idle or not_running (contract 4).
+    """`result` is interrupted, ended, interrupt_sent, idle or not_running (contract 4); `asked` is the number given.
 
     Of the processes that the cell had started `ended_processes` have ended, `still_alive` have
     not although they were signalled, and `survivors` were left alone.
     """
 
     result: str = ""
+    asked: int | None = None
     execution: ExecutionFacts | None = None
     detail: str = ""
     ended_processes: int = 0

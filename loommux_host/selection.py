@@ -37,7 +37,7 @@ async def choose(kernel: Kernel, number: int | None, process: int | None) -> Cho
         lives = [life for life in lives if life.process.process == process]
         if not lives:
             raise Refused(process_not_found(process, kernel.name, _numbers(kernel)))
-    await _named(kernel)
+    await named(kernel)
     if number is not None:
         return await _numbered(kernel, lives, number, process)
     for life in lives:
@@ -77,7 +77,7 @@ def _facts(life: Life, known: View | ExecutionRecord, counts: Counts) -> Executi
     )
 
 
-async def _named(kernel: Kernel) -> None:
+async def named(kernel: Kernel) -> None:
     """A cell that was sent a moment ago is the one that is meant, as soon as it has started."""
     life = kernel.life
     if life is not None and life.pending is not None:
@@ -85,7 +85,7 @@ async def _named(kernel: Kernel) -> None:
 
 
 async def _numbered(kernel: Kernel, lives: list[Life], number: int, process: int | None) -> Chosen:
-    recent = None
+    recent = following = None
     if lives:
         life = lives[0]
         view = life.mirror.by_number(number)
@@ -95,8 +95,10 @@ async def _numbered(kernel: Kernel, lives: list[Life], number: int, process: int
         if record is not None:
             return Chosen(life, of_record(life, record))
         recent = life.mirror.recent
+        following = life.process.process if len(lives) > 1 else None
     elsewhere = None if process is not None else await _elsewhere(lives[1:], number)
-    raise Refused(execution_not_found(number, recent.number if recent else None, elsewhere, process))
+    asked = recent.number if recent else None
+    raise Refused(execution_not_found(number, asked, elsewhere, process, following=following))
 
 
 async def _elsewhere(lives: list[Life], number: int) -> Death | None:

@@ -24,7 +24,7 @@ from loommux_host.selection import Chosen, choose, of_view
 from loommux_host.sessions import Binding, Caller, Sessions
 from loommux_host.waiting import Patience, Progress, reporting
 from loommux_kernel.header import Header, InvalidHeader, parse
-from loommux_kernel.protocol import Stream, now
+from loommux_kernel.protocol import Origin, Stream, now
 
 #: How long calls in flight may go on when the server stops, before they are answered as running.
 DRAIN_SECONDS = 2.0
@@ -362,13 +362,18 @@ def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
     view = busy.view
     if view is not None:
         seconds = (view.completed_at or now()) - view.submitted_at
-        mine = view.origin.client == caller.id
+        mine = _is_mine(caller, view.origin)
         return words.busy(view.number, kernel.name, seconds, view.origin, mine, waiting=busy.awaits_input)
     submission = busy.sent.submission if busy.sent else None
     if submission is None:
         return words.kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0, "Nothing was run.")
-    mine = submission.origin.client == caller.id
+    mine = _is_mine(caller, submission.origin)
     return words.busy(None, kernel.name, now() - submission.submitted_at, submission.origin, mine)
+
+
+def _is_mine(caller: Caller, origin: Origin) -> bool:
+    """People share one id, and are told who of them it was."""
+    return origin.client == caller.id and not caller.person
 
 
 def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:

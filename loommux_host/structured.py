@@ -248,7 +248,7 @@ def _execution(facts: ExecutionFacts | None, now: float) -> Fields:
 def _error(facts: ExecutionFacts | None) -> Fields | None:
     if facts is None or facts.ename is None or facts.state not in (State.ERROR, State.INTERRUPTED):
         return None
-    return {"ename": facts.ename, "evalue": (facts.evalue or "")[:2000]}
+    return {"ename": facts.ename[:200], "evalue": (facts.evalue or "")[:2000]}
 
 
 def _omission(carried: Carried, total: Counts) -> Fields:

@@ -141,7 +141,7 @@ def interrupt(answer: InterruptAnswer) -> list[str]:
     """What an interrupt did, and which processes it could not reach."""
     facts = answer.execution
     said = INTERRUPTS[answer.result].text.format(
-        cell=cell(facts.number) if facts else "The named execution",
+        cell=cell(facts.number if facts else answer.asked),
         kernel=one_line(answer.kernel.name) if answer.kernel else "the kernel",
         elapsed=duration(facts.elapsed(answer.now)) if facts else "",
         state=facts.state if facts else "",
@@ -288,7 +288,8 @@ def _state(answer: StatusAnswer) -> str:
         doing = f", idle for {duration(answer.now - answer.idle_since)}"
     pid = f", pid {kernel.pid}" if kernel.pid else ""
     since = f", since {clock(answer.started_at, seconds=True)}" if answer.started_at is not None else ""
-    return f"{one_line(kernel.name, 256)}: {answer.state}{doing} · process {kernel.process}{pid}{since}"
+    process = f" · process {kernel.process}" if kernel.process else ""
+    return f"{one_line(kernel.name, 256)}: {answer.state}{doing}{process}{pid}{since}"
 
 
 def _row(facts: ExecutionFacts, now: float) -> str:

@@ -258,21 +258,29 @@ def not_yours(number: int | None, kernel: str, elapsed: float, origin: Origin) -
 
 
 def execution_not_found(
-    number: int | None, recent: int | None, elsewhere: Death | None = None, process: int | None = None
+    number: int | None,
+    recent: int | None,
+    elsewhere: Death | None = None,
+    process: int | None = None,
+    *,
+    following: int | None = None,
 ) -> Refusal:
     """No In [`number`], or none at all (None).
 
     `recent` is the most recent number of the process that was asked, `process` that
     process when the caller named it, `elsewhere` the end of an earlier one that has it.
+    `following` is the process asked when it was not named and there were others before it.
     """
     where = f" in process {process}" if process is not None else ""
     missing = f"{cell(number)} does not exist{where}" if number is not None else f"there is no execution{where}"
-    known = f"the most recent is {cell(recent)}" if recent is not None else f"nothing has run{where or ' yet'}"
+    later = f" in process {following} yet" if following is not None else " yet"
+    known = f"the most recent is {cell(recent)}" if recent is not None else f"nothing has run{where or later}"
     hint = ""
     if elsewhere is not None:
         n = elsewhere.process
         what = f"has {cell(number)}" if number is not None else "has some"
-        hint = f" Process {n}, which {how_ended(elsewhere)} at {clock(elsewhere.at)}, {what}: pass process={n}."
+        how = how_ended(elsewhere, by_whom=False)
+        hint = f" Process {n}, which {how} at {clock(elsewhere.at)}, {what}: pass process={n}."
     return refuse("execution_not_found", missing=missing, recent=known, elsewhere=hint)
 
 

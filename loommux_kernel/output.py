@@ -341,6 +341,7 @@ def _begin(execution: Execution, header: dict[str, Any], relay: str | None, reco
             recorder.writer.relay(execution.serial, relay)
     recorder.tell(
         ExecutionStarted,
+        at=execution.started_at,
         serial=execution.serial,
         number=execution.number,
         origin=execution.origin,
@@ -367,6 +368,7 @@ def _end(
         found.append(Finished(writer.counts(serial), writer.body(serial), known.displays))
     recorder.tell(
         ExecutionEnded,
+        at=completed_at,
         serial=serial,
         number=execution.number,
         state=state,

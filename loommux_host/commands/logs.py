@@ -10,6 +10,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from loommux_host.phrases import duration
 from loommux_kernel.client import DaemonError
 
 from .following import Following
@@ -113,4 +114,6 @@ def _next(found: Found, before: dict[str, Any]) -> dict[str, Any]:
 def _headed(facts: dict[str, Any]) -> str:
     number = "[ ]" if facts["execution"] is None else f"[{facts['execution']}]"
     source = (facts.get("source") or "").strip().partition("\n")[0][:100]
-    return f"In {number} of process {facts['process']}, {facts['status']}, {facts['elapsed_seconds']:.1f} s: {source}"
+    return (
+        f"In {number} of process {facts['process']}, {facts['status']}, {duration(facts['elapsed_seconds'])}: {source}"
+    )

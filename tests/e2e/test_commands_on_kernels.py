@@ -89,6 +89,7 @@ async def test_a_long_cell_goes_on_is_followed_and_interrupted(server: Web, shel
     assert code == 4 and "goes on" in said
     code, _, said = await shell("run", "--kernel", "report", "1")
     assert code == 3 and said.startswith("loommux: busy: ") and "loommux interrupt report" in said
+    assert "command line" in said and "this session" not in said
     following = shell.begin("logs", "report", "--follow")
     assert following.stdout is not None
     assert await asyncio.to_thread(following.stdout.readline) == "a\n"

@@ -90,6 +90,8 @@ async def test_the_content_is_all_unless_structured_results_are_asked_for(start:
         assert facts["status"] == "completed"
         assert facts["execution"] == 1
         assert facts["output_text"] == "é\nOut[1]: 42\n"
+        read = (await agent.call("read_output")).structured_content
+        assert read is not None and read["elapsed_seconds"] == facts["elapsed_seconds"], "one duration, wherever it is"
         assert facts["stdout"] == "é\n"
         refused = (await agent.call("read_output", execution=9)).structured_content
         assert refused is not None
@@ -103,9 +105,11 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("wait", {"timeout_seconds": -1}, "invalid_argument: timeout_seconds=-1"),
     ("read_output", {"stream": "stdin"}, "invalid_argument: stream='stdin'"),
     ("read_output", {"execution": 999}, "execution_not_found"),
-    ("read_output", {"line_range": "x"}, "invalid_argument: line_range='x'"),
+    ("read_output", {"line_range": "x"}, "invalid_argument: line_range='x' is not possible: it has to be start:stop"),
+    ("search_output", {"query": "(", "query_mode": "regex"}, "invalid_argument: query='(' is not possible: it has to"),
     ("interrupt", {}, "idle"),
-    ("interrupt", {"execution": 1}, "not_running"),
+    ("interrupt", {"execution": 1}, "not_running: In [1] does not run; its state is completed."),
+    ("interrupt", {"execution": 9}, "not_running: In [9] does not run; there is none with that number."),
     ("status", {"kernel": "nobody"}, "kernel_not_found"),
     ("wait", {"process": 9}, "process_not_found"),
 ]

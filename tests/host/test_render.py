@@ -228,7 +228,7 @@ def test_a_search_begins_with_what_it_found_and_keeps_line_numbers() -> None:
 
 
 def test_a_missing_execution_names_the_most_recent_and_where_it_is() -> None:
-    ended = Death(1, NOW - NOW % 86400 + 14 * 3600 + 120, "restart")
+    ended = Death(1, NOW - NOW % 86400 + 14 * 3600 + 120, "restart", by="session claude-1a2b3c4d")
     assert text_of(words.execution_not_found(9, 7, ended)) == (
         "execution_not_found: In [9] does not exist; the most recent is In [7]. Process 1, which ended by restart at"
         " 14:02, has In [9]: pass process=1."
@@ -237,6 +237,8 @@ def test_a_missing_execution_names_the_most_recent_and_where_it_is() -> None:
         text_of(words.execution_not_found(None, None))
         == "execution_not_found: there is no execution; nothing has run yet."
     )
+    restarted = text_of(words.execution_not_found(9, None, following=2))
+    assert restarted == "execution_not_found: In [9] does not exist; nothing has run in process 2 yet."
     assert "nothing has run in process 2." in text_of(words.execution_not_found(9, None, process=2))
 
 
@@ -300,11 +302,11 @@ def test_a_kernel_that_does_not_answer_is_told_with_every_result() -> None:
         ("interrupt_sent", execution(State.RUNNING, 5.0), "interrupt_sent: In [7] still runs after 5.0 s", False),
         ("idle", None, "idle: report-cleanup runs no cell. Nothing was interrupted.", True),
         ("not_running", execution(), "not_running: In [7] does not run; its state is completed.", True),
-        ("not_running", None, "not_running: The named execution does not run; there is none with that number.", True),
+        ("not_running", None, "not_running: In [9] does not run; there is none with that number.", True),
     ],
 )
 def test_an_interrupt_claims_what_was_seen(result: str, facts: object, said: str, is_error: bool) -> None:
-    answer = InterruptAnswer(kernel=KERNEL, now=NOW, result=result, execution=facts)  # type: ignore[arg-type]
+    answer = InterruptAnswer(kernel=KERNEL, now=NOW, result=result, asked=9, execution=facts)  # type: ignore[arg-type]
     assert text_of(answer).startswith(said)
     assert rendered(answer).is_error is is_error
 
@@ -416,6 +418,8 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         words.kernel_not_found("x", ["lab", "report"]),
         words.refuse("kernel_busy", what="lab runs In [7]"),
         words.refuse("kernel_required", which="kernel=k_1"),
+        words.refuse("other_home", kernel="lab", what="renamed"),
+        words.watch_not_found("build", "lab", [], None),
         words.refuse("query_too_expensive", budget="2 s"),
         words.not_yours(7, "lab", 3.0, SESSION),
         words.kernel_died(death, "lab", 7),

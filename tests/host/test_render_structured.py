@@ -53,6 +53,8 @@ def test_a_completed_cell() -> None:
 def test_an_error_is_named_whatever_the_output_says() -> None:
     answer = cell("…\n", State.ERROR, facts={"ename": "ExceptionGroup", "evalue": "g (2 sub-exceptions)"})
     has(answer, {"ok": True, "status": "error", "error": {"ename": "ExceptionGroup", "evalue": "g (2 sub-exceptions)"}})
+    long = cell("…\n", State.ERROR, facts={"ename": "E" * 9_000, "evalue": "v" * 9_000})
+    has(long, {"error": {"ename": "E" * 200, "evalue": "v" * 2_000}})
 
 
 def test_a_running_cell_says_what_ended_the_call() -> None:
