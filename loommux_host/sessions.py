@@ -50,7 +50,7 @@ class Caller:
     modern: bool = False
     resource: str | None = None
     short: str = ""
-    policy: int | None = None
+    policy: int | str | None = None
     kernel: str | None = None
     home: str | None = None
 
@@ -197,7 +197,9 @@ class Sessions:
         binding = await self._binder.bind(caller, wanted, header, runs=runs)
         key = (caller.id, binding.kernel.id)
         if key not in self._told:
-            self._told[key] = self._joined(binding.kernel) if binding.fresh else Told()
+            # A kernel hears of what its own children did before; what others did is not its concern.
+            fresh = binding.fresh or caller.kernel not in (None, binding.kernel.home)
+            self._told[key] = self._joined(binding.kernel) if fresh else Told()
         return binding
 
     @contextlib.contextmanager

@@ -147,6 +147,14 @@ async def test_a_cycle_ends_as_busy(agent: Agent) -> None:
     assert named == second
 
 
+async def test_a_cycle_is_busy_also_when_an_earlier_process_has_died(agent: Agent) -> None:
+    me = (await agent.run("print(loommux.self.name)")).split("\n")[1]
+    await agent.run("import os; os._exit(4)")
+    await agent.run(f"{HEADER} --kernel later\n1")
+    shown, _ = await failed(agent, f"{HEADER} --kernel later\n%%loommux --kernel {me}\n1")
+    assert shown.startswith(f"ForwardedCellError: {me}: busy: In ["), shown
+
+
 async def test_a_busy_child_and_a_name_that_is_none_are_one_clear_line(agent: Agent) -> None:
     start = "n = loommux.create('build').run_cell('import time; time.sleep(60)', wait_seconds=0)['execution']"
     await agent.run(start)
