@@ -35,7 +35,7 @@ def caller_of(context: Context) -> Caller:
     headers = _request(context).headers
     session_id = headers.get(SESSION_HEADER)
     operator = _decoded(headers.get(OPERATOR_HEADER))
-    resource, policy = _decoded(headers.get(RESOURCE_HEADER)), _number(headers.get(POLICY_HEADER))
+    resource, policy = _decoded(headers.get(RESOURCE_HEADER), "surrogateescape"), _number(headers.get(POLICY_HEADER))
     if session_id is not None:
         short = session_id[:8]
         label = operator or f"client-{short}"
@@ -51,20 +51,20 @@ def address_of(context: Context) -> str | None:
     return f"{client.host}:{client.port}" if client else None
 
 
-def _decoded(value: str | None) -> str | None:
-    """A header's text: URL-encoded, or bytes of UTF-8 as they are."""
+def _decoded(value: str | None, errors: str = "replace") -> str | None:
+    """A header's text: URL-encoded, or bytes of UTF-8 as they are. With surrogates a name is refused, not mended."""
     if not value:
         return None
     with suppress(UnicodeError):
         value = value.encode("latin-1").decode()
-    return unquote(value)[:VALUE_CHARACTERS]
+    return unquote(value, errors=errors)[:VALUE_CHARACTERS]
 
 
-def _number(value: str | None) -> int | None:
-    """A generation; what is no number is one that does not exist."""
+def _number(value: str | None) -> int | str | None:
+    """A generation; what is no number stays as it is, and is one that does not exist."""
     if value is None:
         return None
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value[:VALUE_CHARACTERS]
 
 
 def _request(context: Context) -> Request:

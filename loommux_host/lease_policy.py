@@ -127,11 +127,11 @@ class Policies:
         self._generations.append(replace(changed, generation=self.current.generation + 1))
         return self.current
 
-    def pinned(self, generation: int | None) -> Policy:
+    def pinned(self, generation: int | str | None) -> Policy:
         """The policy a client asked for by number, or the current one without a number."""
         if generation is None:
             return self.current
-        if not 1 <= generation <= len(self._generations):
+        if isinstance(generation, str) or not 1 <= generation <= len(self._generations):
             raise UnknownGeneration(
                 f"lease policy generation {generation} does not exist; the current one is {self.current.generation}"
             )
