@@ -46,7 +46,7 @@ class Bridge:
         #: By the id as text: some clients cancel 7 as "7".
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        #: The last notification on its way: what comes after it waits for it.
+        #: The last notification or `initialize` on its way: what comes after it waits for it.
         self._told: asyncio.Task[None] | None = None
         self._away = False
 
@@ -66,6 +66,8 @@ class Bridge:
             key = str(message["id"])
             task = self._in_flight[key] = self._start(self._carry(message, self._told))
             task.add_done_callback(lambda _: self._in_flight.pop(key, None))
+            if message["method"] == "initialize":
+                self._told = task
             return
         if message.get("method") == "notifications/cancelled":
             params = message.get("params")

@@ -61,6 +61,18 @@ async def test_two_host_processes_after_one_another_work_in_the_same_named_kerne
         assert "Out[3]: 42" in await agent.run("x + 1")
 
 
+async def test_a_client_that_does_not_wait_for_the_session_has_its_call_answered_in_it(
+    server: Web, lines: Callable[..., Lines]
+) -> None:
+    client = lines("connect", url(server), "--resource", "hasty")
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "hasty", "version": "1"}}
+    first = client.request("initialize", hello)
+    client.notify("notifications/initialized")
+    second = client.request("tools/call", {"name": "run_cell", "arguments": {"freeform": "6 * 7"}})
+    assert "result" in await client.answer(first)
+    assert "Out[1]: 42" in (await client.answer(second))["result"]["content"][0]["text"]
+
+
 async def test_a_cancelled_call_leaves_its_cell_running(server: Web, lines: Callable[..., Lines]) -> None:
     client = await lines(url(server), "--resource", "cancelled", command=CONNECT).open()
     cell = client.begin_cell(LONG)
