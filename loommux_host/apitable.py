@@ -13,7 +13,7 @@ from .endpoints import Endpoint
 from .events import KEPT_EVENTS
 from .journal import KEPT
 from .lease_policy import SETTINGS, Mode
-from .parameters import COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
+from .parameters import CELL, COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
 from .tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
 from .viewing import MOST_CHARACTERS, MOST_LINES
 
@@ -77,7 +77,7 @@ PATH = Parameter("path", TEXT, "/main, /main/child, an id, or a name with contex
 NAME = Parameter("name", TEXT, "The new name.", required=True)
 FORCE = Parameter("force", FLAG, "Also when a cell runs.", default=False)
 RELAY = Parameter("relay", FLAG, "Keep what it says as it was written, for `relay`; for kernels alone.", default=False)
-RUNS = [Parameter("source", TEXT, "The cell.", required=True), *WAITING, RELAY]
+RUNS = [Parameter("source", CELL, "The cell.", required=True), *WAITING, RELAY]
 WAITS = [EXECUTION, *WAITING, PROCESS, next(p for p in WAIT.parameters if p.name == "watch")]
 READS = [p for p in READ_OUTPUT.parameters if p.name != "kernel"]
 SEARCHES = [p for p in SEARCH_OUTPUT.parameters if p.name != "kernel"]

@@ -1,8 +1,7 @@
 """Attach a Jupyter client to a running kernel; closing it, or exit in it, leaves the kernel alone.
 
-Owns which client is run and what is shown before it starts: which kernel it is, and the
-last lines of what ran in it, read from its records. The kernel is found by `living`; the
-client is Jupyter's own, run by `attached`.
+What ran there last is shown first. The kernels of all your servers are meant, those over
+stdio included; the client is Jupyter's own and has to be installed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ QT = ("PySide6", "PyQt6", "PyQt5", "PySide2")
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="name or id of the kernel (default: the newest)")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name or id of the kernel (default: the newest)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--console", dest="client", action="store_const", const="console", help="in this terminal")
     which.add_argument("--qtconsole", dest="client", action="store_const", const="qtconsole", help="in a window")

@@ -1,7 +1,7 @@
 """Install or remove the kernelspec "loommux session", with which JupyterLab works in an agent's kernel.
 
-Owns where the spec goes, and that it starts the proxy with this very interpreter: Jupyter's
-own environment needs to have nothing of ours. The spec itself lies in ``kernelspec/``.
+It starts a small proxy with this very interpreter, so Jupyter's own environment needs
+nothing of loommux.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROXY = "loommux_host.proxy"
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("install", "remove"))
+    parser.add_argument("action", help="put it there, or take it away", choices=("install", "remove"))
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--user", action="store_true", help="for every Jupyter of this user (default)")
     where.add_argument("--sys-prefix", action="store_true", help="in this Python's environment")
