@@ -418,8 +418,6 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         words.kernel_not_found("x", ["lab", "report"]),
         words.refuse("kernel_busy", what="lab runs In [7]"),
         words.refuse("kernel_required", which="kernel=k_1"),
-        words.refuse("other_home", kernel="lab", what="renamed"),
-        words.watch_not_found("build", "lab", [], None),
         words.refuse("query_too_expensive", budget="2 s"),
         words.not_yours(7, "lab", 3.0, SESSION),
         words.kernel_died(death, "lab", 7),
