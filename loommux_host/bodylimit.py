@@ -14,8 +14,9 @@ from starlette.types import Message, Receive
 
 #: How long a client may take, in seconds, to send a body.
 BODY_SECONDS = 30.0
-#: How long, in seconds, and how much of a refused body is read, so that its client gets to read the answer.
-DRAIN_SECONDS = 2.0
+#: How much of a refused body is read, so that its client gets to read the answer, and how long a client
+#: may pause meanwhile, in seconds.
+PAUSE_SECONDS = 2.0
 DRAIN_BYTES = 256 * 1024 * 1024
 
 
@@ -57,9 +58,10 @@ async def drain(receive: Receive) -> None:
     """
     discarded = 0
     try:
-        async with asyncio.timeout(DRAIN_SECONDS):
+        async with asyncio.timeout(BODY_SECONDS):
             while discarded < DRAIN_BYTES:
-                message = await receive()
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    message = await receive()
                 discarded += len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body", False):
                     return

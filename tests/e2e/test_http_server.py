@@ -177,7 +177,9 @@ async def test_a_given_token_opens_every_route_and_is_never_shown(place: Place) 
     configure(place, f"auth_token_file = {str(place.workspace / 'token')!r}")
     good = {"Authorization": "Bearer correct-horse-battery"}
     async with web(place) as server, server.http() as http:
-        for path in ("/", "/mcp", "/api/health", "/api/events", "/nowhere"):
+        page = (await http.get("/")).text  # where a person logs in
+        assert "<script" in page and str(place.workspace) not in page
+        for path in ("/mcp", "/api/health", "/api/resources", "/api/events", "/nowhere"):
             for bad in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer correct-horse-batter"}):
                 assert (await http.get(path, headers=bad)).status_code == 401, path
             assert (await http.get(f"{path}?token=correct-horse-battery")).status_code == 401

@@ -289,7 +289,7 @@ async def test_a_body_that_grows_too_large_never_reaches_the_app() -> None:
 
 async def test_a_body_that_does_not_come_is_waited_for_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodylimit, "BODY_SECONDS", 0.05)
-    monkeypatch.setattr(bodylimit, "DRAIN_SECONDS", 0.05)
+    monkeypatch.setattr(bodylimit, "PAUSE_SECONDS", 0.05)
 
     async def stalling() -> Message:
         if not begun:
