@@ -1,27 +1,24 @@
-"""What happens in the kernels and between clients and tools, told as it happens.
+"""What happens in the kernels, told as it happens.
 
 Owns the publishing into the feed of `events`, and waking those who follow a kernel's
-output. Listens to the registry and stands between a face and its calls; changes nothing.
-Built by `http`.
+output. Listens to the registry; changes nothing. Built by `http` and `private_api`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from loommux_host.calls import Calls, Outcome, Progress
 from loommux_host.events import Feed
 from loommux_host.kernel import Kernel
 from loommux_host.life import Life
 from loommux_host.mirror import Change, Ended, Noticed, Started, View
 from loommux_host.phrases import first_line, one_line
 from loommux_host.registry import Registry
-from loommux_host.sessions import Caller
 
-#: Characters of a result's first line that the feed shows.
+#: Characters of a source's first line and of a notice that the feed shows.
 SHOWN = 200
 
 
@@ -85,42 +82,3 @@ class News:
 def _cell(view: View) -> dict[str, Any]:
     origin = view.origin
     return {"execution": view.number, "serial": view.serial, "origin": {"kind": origin.kind, "label": origin.label}}
-
-
-class WatchedCalls(Calls):
-    """Calls of which the feed tells: who, which tool, how long, what came back in one line."""
-
-    feed: Feed | None = None
-    #: Calls so far; an end names the call that it ends.
-    _number = 0
-
-    async def call(
-        self,
-        identify: Callable[[], Caller],
-        name: str,
-        arguments: Mapping[str, object],
-        progress: Progress | None = None,
-    ) -> Outcome:
-        if self.feed is None:
-            return await super().call(identify, name, arguments, progress)
-        loop, who = asyncio.get_running_loop(), identify()
-        # Not the arguments: the kernel may be named by a handle, which is told to nobody else.
-        self._number += 1
-        began, facts = loop.time(), {"call": self._number, "tool": name, "caller": one_line(who.label)}
-        self.feed.publish("call_began", facts)
-        said, ok = "cut off", False
-        where: dict[str, str] = {}
-        try:
-            outcome = await super().call(lambda: who, name, arguments, progress)
-            said, ok = _first_words(outcome.result), not outcome.result["isError"]
-            if outcome.kernel is not None:
-                where = {"kernel": outcome.kernel.id, "name": outcome.kernel.name}
-            return outcome
-        finally:
-            seconds = round(loop.time() - began, 3)
-            self.feed.publish("call_ended", {**facts, **where, "seconds": seconds, "ok": ok, "result": said})
-
-
-def _first_words(result: Mapping[str, Any]) -> str:
-    texts = (block["text"] for block in result["content"] if block["type"] == "text")
-    return one_line(next(texts, "").partition("\n")[0], SHOWN)

@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from loommux_host.calls import Calls
 from loommux_host.config import Config
 from loommux_host.control_socket import SECRET_FILE, ControlSocket
 from loommux_host.discovery import Server, publish
@@ -33,6 +32,7 @@ from loommux_host.limits import Limits
 from loommux_host.private import App, Private
 from loommux_host.stdio import Stdio
 from loommux_host.version import VERSION
+from loommux_host.watched_calls import WatchedCalls
 from loommux_kernel.protocol import now
 
 if TYPE_CHECKING:
@@ -213,14 +213,14 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         async def private() -> App:
             from loommux_host.private_api import stdio_api
 
-            service = await opening
-            return stdio_api(config, service, binders[0], host.control)
+            app = stdio_api(config, await opening, binders[0], host.control)
+            calls.feed = app.feed if config.activity_feed else None
+            return app
 
-        host.serve_private(private)
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=False)
-        face = Stdio(
-            Calls(opening, limits, structured=config.structured), wire, caller, modern=config.protocol == "both"
-        )
+        calls = WatchedCalls(opening, limits, structured=config.structured)
+        host.serve_private(private)
+        face = Stdio(calls, wire, caller, modern=config.protocol == "both")
         finishing: asyncio.Task[None] | None = None
         try:
             await _first(stop.wait(), face.ended.wait(), failing(opening))

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .activity import News, WatchedCalls
+from .activity import News
 from .api import Api
 from .apitable import endpoints
 from .auth import Access, Guard
@@ -39,6 +39,7 @@ from .private_api import PrivateApi
 from .remembering import Memory, Remembered
 from .service import Service
 from .sessions import Caller
+from .watched_calls import WatchedCalls
 
 #: How long answers that are made already may take to go out.
 SEND_SECONDS = 1.0

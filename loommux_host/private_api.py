@@ -33,7 +33,7 @@ class PrivateApi:
     """The app of one private socket."""
 
     def __init__(self, api: Api, registry: Registry, control: ControlSocket) -> None:
-        self._api = api
+        self._api, self.feed = api, api.feed
         handlers = {HTTPException: http_error, Exception: server_error}
         starlette = Starlette(routes=routes(endpoints(api)), exception_handlers=handlers)
         self.asgi: ASGIApp = Identified(starlette, registry, control)

@@ -34,6 +34,9 @@ TEXT = 2_000
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 TEXTS = frozenset({"image/svg+xml", "text/html", "text/markdown", "text/latex", "text/plain", "application/json"})
 AS_TEXT = frozenset({"text/markdown", "text/latex", "application/json"})
+#: In front of HTML: its links want a window of their own, which no sandbox opens. Followed in the frame they would
+#: leave the browser's error page there.
+LINKS_LEAD_NOWHERE = '<base target="_blank">'
 #: For what code made: no script, no form, no link that leads anywhere, nothing from elsewhere.
 POWERLESS = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:;"
@@ -218,5 +221,7 @@ def _display(chosen: Chosen, ordinal: int, media_type: str) -> Shown | None:
             return None
     if media_type not in TEXTS:
         return None
+    if media_type == "text/html":
+        value = LINKS_LEAD_NOWHERE + value
     plain = "text/plain" if media_type in AS_TEXT else media_type
     return Shown(value.encode("utf-8", "replace"), f"{plain}; charset=utf-8")

@@ -53,6 +53,7 @@ RANKS = [
         "identity",
         "relaying",
     },
+    {"watched_calls"},
     {"calls"},
     {"eras", "wire", "tools"},
     {"render"},

@@ -38,6 +38,7 @@ export const Activity = view(() => {
   const shown = rows.filter(rule).slice(0, SHOWN);
   const off = servers.value.some((server) => server.health?.activity_feed === false);
   return html`<main class="activity" aria-label="Activity">
+    <h1 class="hidden">Activity</h1>
     <div class="bar" role="toolbar" aria-label="What is shown">
       ${KINDS.map(([key, label]) => html`<button key=${key} aria-pressed=${String(shownKind.value === key)} onClick=${() => (shownKind.value = key)}>${label}</button>`)}
     </div>

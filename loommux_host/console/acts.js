@@ -30,9 +30,9 @@ function losses(chosen, { process = false } = {}) {
   const lines = [];
   for (const kernel of chosen) {
     const cell = running(kernel);
-    if (cell) lines.push(html`<li><b>${kernel.name}</b> runs ${cell}</li>`);
-    const watching = [...kernel.leases.filter((l) => l.held).map((l) => l.holder || "a session"), ...kernel.attached_clients];
-    if (watching.length) lines.push(html`<li>${watching.join(", ")} ${watching.length === 1 ? "works" : "work"} in <b>${kernel.name}</b></li>`);
+    if (cell) lines.push(html`<li>${cell}, in <b>${kernel.name}</b></li>`);
+    const working = new Set([...kernel.leases.filter((l) => l.held).map((l) => l.holder || "a session"), ...kernel.attached_clients]);
+    if (working.size) lines.push(html`<li>the work of ${[...working].join(", ")} in <b>${kernel.name}</b></li>`);
     if (kernel.rss_bytes) lines.push(html`<li>all variables of <b>${kernel.name}</b> (the process holds ${size(kernel.rss_bytes)})</li>`);
   }
   if (!process) {
@@ -147,7 +147,7 @@ export async function exportNotebook(kernel) {
 // -- what is copied --------------------------------------------------------------------------
 
 const Copied = ({ label, text }) => html`<figure class="copied">
-  <figcaption>${label}<button type="button" onClick=${() => (copy(text), say("Copied."))}>Copy</button></figcaption>
+  <figcaption><span>${label}</span><button type="button" onClick=${() => (copy(text), say("Copied."))}>Copy</button></figcaption>
   <pre tabindex="0" aria-label=${label}>${text}</pre>
 </figure>`;
 

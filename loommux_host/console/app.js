@@ -62,13 +62,16 @@ function loginByAddress() {
   return true;
 }
 
-function Login() {
+const refused = signal("");
+
+const Login = view(() => {
   const go = async (event) => {
     event.preventDefault();
     try {
       await login(event.target.elements.token.value.trim());
+      refused.value = "";
     } catch (error) {
-      say(error.message, true);
+      refused.value = error.message;
     }
   };
   return html`<main class="login" aria-label="Login">
@@ -77,10 +80,11 @@ function Login() {
       <h1>loommux</h1>
       <p>This server asks for its token: the content of <code>auth_token_file</code>, or the one it printed when it started.</p>
       <label>Token <input name="token" type="password" autocomplete="current-password" required autofocus /></label>
+      ${refused.value && html`<p class="note bad" role="alert">${refused.value}</p>`}
       <button class="primary" type="submit">Open the console</button>
     </form>
   </main>`;
-}
+});
 
 // -- the frame -----------------------------------------------------------------------------
 

@@ -33,7 +33,13 @@ export function Displayed({ top, cell, display, url, loaded }) {
 function Picture({ type, display, url, loaded }) {
   const src = url(display, type);
   const name = `Display ${display.ordinal}`;
-  const sized = (event) => loaded(display.ordinal, Math.min(HIGHEST, Math.max(24, event.target.naturalHeight || UNKNOWN)) + 12);
+  const sized = ({ target }) => {
+    const { naturalWidth: width, naturalHeight: height } = target;
+    const box = target.closest(".display");
+    const room = box.clientWidth - parseFloat(getComputedStyle(box).paddingLeft) - 14;
+    const fitting = (height || UNKNOWN) * Math.min(1, room / (width || room));
+    loaded(display.ordinal, Math.ceil(Math.min(HIGHEST, Math.max(24, fitting))) + 12);
+  };
   const broken = () => loaded(display.ordinal, CLOSED);
   const open = () => {
     dialog.value = (close) => html`<h2 id="dialog-title">${name} <span class="quiet">${type}</span></h2>

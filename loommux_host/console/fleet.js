@@ -27,6 +27,7 @@ export const Fleet = view(() => {
   const picked = all.filter((kernel) => chosen.value.has(kernel.resource_id) && there.has(kernel.resource_id));
   const many = servers.value.length > 1 || servers.value[0]?.many;
   return html`<main class="fleet" aria-label="Fleet">
+    <h1 class="hidden">Fleet</h1>
     <${Summary} all=${all} />
     ${all.length ? html`<${Selection} picked=${picked} />` : null}
     ${many

@@ -31,8 +31,8 @@ export const KernelPage = view(({ route }) => {
   if (kernels.value === null) return html`<div class="loading" role="status">Looking for the kernel…</div>`;
   const kernel = kernelOf(route.kernel);
   if (!kernel) {
-    return html`<${Empty} title="There is no such kernel">
-      <p>It was recycled, its lease ran out, or the server that had it was started anew.</p><p><a href="#/">All kernels</a></p><//>`;
+    return html`<main class="empty" aria-label="Kernel"><h1>There is no such kernel</h1>
+      <p>It was recycled, its lease ran out, or the server that had it was started anew.</p><p><a href="#/">All kernels</a></p></main>`;
   }
   return html`<${Page} key=${kernel.resource_id} kernel=${kernel} route=${route} />`;
 });

@@ -95,9 +95,15 @@ export const Dialog = view(() => {
   const draw = dialog.value;
   if (!draw) return null;
   const close = () => (dialog.value = null);
-  const shown = (element) => element && !element.open && element.showModal();
+  const shown = (element) => {
+    if (!element || element.open) return;
+    element.showModal();
+    element.scrollTop = 0; // the focus is on what closes it, below
+  };
+  // Another dialog may have been opened before the browser tells of the close.
+  const closed = (event) => !event.target.open && close();
   const outside = (event) => event.target.tagName === "DIALOG" && close();
-  return html`<dialog ref=${shown} onClose=${close} onMouseDown=${outside} aria-labelledby="dialog-title">${draw(close)}</dialog>`;
+  return html`<dialog ref=${shown} onClose=${closed} onMouseDown=${outside} aria-labelledby="dialog-title">${draw(close)}</dialog>`;
 });
 
 export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2>${children}</div>`;

@@ -418,7 +418,7 @@ async def test_the_feed_tells_of_kernels_cells_and_calls_and_resumes(
     assert [event for _, event, _ in seen] == [
         "call_began", "kernel_opened", "execution_started", "execution_ended", "call_ended"
     ]  # fmt: skip
-    assert seen[-1][2]["result"].startswith("In [1]")
+    assert seen[-1][2]["result"].startswith("In [1] · ")
     again = await read(seen[1][0], "call_ended")
     assert again == seen[2:]
 

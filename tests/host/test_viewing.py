@@ -128,6 +128,7 @@ async def test_displays_are_told_and_sent_so_that_nothing_in_them_acts(
         assert policy.startswith("sandbox; default-src 'none';")
         assert "script-src" not in policy and "allow-" not in policy
         assert sent.headers["x-content-type-options"] == "nosniff"
+        assert sent.text.startswith('<base target="_blank">') == (kind == "text/html")
     for ordinal, kind in ((1, "text/html"), (9, "image/png"), (4, "image/png"), (1, "text/javascript")):
         missing = await http.get(f"{path}/display", params={"ordinal": ordinal, "type": kind})
         assert (missing.status_code, missing.json()["status"]) == (404, "not_found")
