@@ -40,6 +40,8 @@ SOCKET_PATH_BYTES = 107
 LONGEST_BELOW_SERVER = len("/k-12345678/s-5")
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 CREATE_TRIES = 5
+#: Processes of a kernel that ended whose files, records above all, stay (contract 7).
+ENDED_KEPT = 3
 
 
 class DirectoryRefused(Exception):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from loommux_host.channel import Channel
+from loommux_host.files import ENDED_KEPT
 from loommux_host.interrupting import Interrupted, interrupt
 from loommux_host.journal import Journal
 from loommux_host.life import Life
@@ -30,8 +31,6 @@ from loommux_kernel.protocol import Origin, OriginKind, now
 
 log = logging.getLogger(__name__)
 
-#: Processes that ended whose records stay readable.
-ENDED_KEPT = 3
 START_TRIES = 2
 #: How long an idle process may run its atexit handlers.
 ATEXIT_SECONDS = 2.0

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from loommux_host.cgroups import end_groups
 from loommux_host.environment import kernel_environment
 from loommux_host.files import (
+    ENDED_KEPT,
     DirectoryRefused,
     KernelFiles,
     ServerDirectory,
@@ -147,7 +148,8 @@ class Launcher:
 
     async def _kept(self, files: KernelFiles, process_number: int) -> int:
         """What the records of the kernel's earlier processes keep of its budget."""
-        earlier = [store for n in range(process_number - 1, 0, -1) if (store := files.records(n)).exists()]
+        kept = range(process_number - 1, max(0, process_number - 1 - ENDED_KEPT), -1)  # what is older is being removed
+        earlier = [store for n in kept if (store := files.records(n)).exists()]
         if not earlier:
             return 0
         from loommux_kernel.records import retain  # not needed for a first process
