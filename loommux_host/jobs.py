@@ -13,10 +13,10 @@ import ctypes
 import signal
 import subprocess
 import sys
-import time
 from typing import Any
 
 from loommux_host.spawn import Ending
+from loommux_kernel.protocol import now
 
 CREATE_SUSPENDED = 0x00000004
 BASIC_ACCOUNTING, EXTENDED_LIMIT = 1, 9
@@ -98,7 +98,7 @@ if sys.platform == "win32":
 
         async def _await_end(self, process: subprocess.Popen[bytes]) -> None:
             code = await asyncio.to_thread(process.wait)
-            at = time.time()
+            at = now()
             facts, limit = BasicAccounting(), ExtendedLimit()
             for number, into in ((BASIC_ACCOUNTING, facts), (EXTENDED_LIMIT, limit)):
                 self._api.QueryInformationJobObject(self._job, number, ctypes.byref(into), ctypes.sizeof(into), None)

@@ -33,6 +33,7 @@ from loommux_host.orphans import become_subreaper, end_orphans
 from loommux_host.phrases import size
 from loommux_host.process import StartFailed
 from loommux_host.spawn import SpawnedByInit
+from loommux_kernel.clock import clock
 from loommux_kernel.protocol import LaunchFile, now
 
 __all__ = [
@@ -135,6 +136,7 @@ class Launcher:
             ready_fd=_inheritable(writing),
             records_budget_bytes=self._budget - await self._kept(files, process_number),
             control_url=self._control_url,
+            clock=clock(),
         )
         try:
             try:

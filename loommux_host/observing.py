@@ -30,7 +30,7 @@ from loommux_host.results import (
     SearchAnswer,
     StatusAnswer,
 )
-from loommux_host.selection import Chosen, choose, of_record, of_view
+from loommux_host.selection import Chosen, choose, of_record, of_view, taken_in
 from loommux_host.sessions import Caller, Sessions
 from loommux_host.words import invalid_argument, refuse
 from loommux_kernel.lines import QUERY_MODES, LineRange, Query, QueryTooExpensive
@@ -226,9 +226,7 @@ def attach_command(connection_file: str) -> str:
 
 def _sizes(reader: RecordReader, chosen: Chosen, stream: Stream) -> tuple[ExecutionFacts, Counts]:
     """The execution as the store has it now, and the size of the stream that is read."""
-    record = reader.by_serial(chosen.facts.serial)
-    if record is None:
-        return chosen.facts, Counts()
+    record = taken_in(reader, chosen)
     return of_record(chosen.life, record), record.counts.get(stream, Counts())
 
 

@@ -33,6 +33,10 @@ class RecordsUnreadable(Exception):
     """The store is there and cannot be read: it is damaged, or its disk gives an error."""
 
 
+class RecordsBehind(RecordsUnreadable):
+    """The store has not taken in the end of that execution: it cannot be written at the moment."""
+
+
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
     """Run file and database work in a worker thread; a cancelled caller leaves at once."""
     return await anyio.to_thread.run_sync(lambda: work(*args), abandon_on_cancel=True)

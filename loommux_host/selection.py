@@ -5,18 +5,18 @@ Answers from the mirrors where they know, else from the record stores. Called by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loommux_host.kernel import Kernel
 from loommux_host.life import Life
 from loommux_host.mirror import View
-from loommux_host.reading import in_thread, reading
+from loommux_host.reading import RecordsBehind, in_thread, reading
 from loommux_host.refused import Refused
-from loommux_host.results import Death, ExecutionFacts
+from loommux_host.results import Answer, CellAnswer, Death, ExecutionFacts, ExecutionStatusAnswer
 from loommux_host.words import execution_not_found, process_not_found
 from loommux_kernel.protocol import Counts, State, Stream
-from loommux_kernel.records import ExecutionRecord
+from loommux_kernel.records import ExecutionRecord, RecordReader
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,25 @@ def _facts(life: Life, known: View | ExecutionRecord, counts: Counts) -> Executi
         death=life.death if known.state is State.KILLED else None,
         dropped=known.dropped,
     )
+
+
+def taken_in(reader: RecordReader, chosen: Chosen) -> ExecutionRecord:
+    """Its record, which ends with its output if it has ended. Raises `RecordsBehind`."""
+    record = reader.by_serial(chosen.facts.serial)
+    if record is None or (record.state is State.RUNNING and chosen.facts.state is not State.RUNNING):
+        raise RecordsBehind(chosen.life.records)
+    return record
+
+
+async def account_for(kernel: Kernel, answer: Answer) -> None:
+    """Add how the process of a killed cell ended: that can become known a moment after the cell's own end."""
+    facts = answer.execution if isinstance(answer, CellAnswer | ExecutionStatusAnswer) else None
+    if facts is None or facts.state is not State.KILLED or facts.death is not None:
+        return
+    await kernel.accounted()
+    deaths = [life.death for life in kernel.lives() if life.process.process == facts.process]
+    assert isinstance(answer, CellAnswer | ExecutionStatusAnswer)
+    answer.execution = replace(facts, death=deaths[0] if deaths else None)
 
 
 async def named(kernel: Kernel) -> None:

@@ -16,11 +16,11 @@ from loommux_host.envelope import Shown
 from loommux_host.kernel import Kernel
 from loommux_host.mirror import View
 from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
-from loommux_host.reading import RecordsGone, RecordsUnreadable
+from loommux_host.reading import RecordsBehind, RecordsGone, RecordsUnreadable
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry, TooManyKernels
 from loommux_host.results import Answer, CellAnswer, Refusal
-from loommux_host.selection import Chosen, choose, of_view
+from loommux_host.selection import Chosen, account_for, choose, of_view
 from loommux_host.sessions import Binding, Caller, Sessions
 from loommux_host.waiting import Patience, Progress, reporting
 from loommux_kernel.header import Header, InvalidHeader, parse
@@ -268,6 +268,7 @@ class Service:
             with self._sessions.calling(caller, binding.kernel):
                 try:
                     answer = await work(binding)
+                    await account_for(binding.kernel, answer)
                 except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
                     answer = _refusal(binding.kernel, error)
             return self._told(caller, binding, answer)
@@ -352,6 +353,8 @@ def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:
             return words.refuse("too_many_kernels", reason=str(error))
         case RecordsGone() if kernel is not None:
             return words.refuse("records_gone", kernel=name)
+        case RecordsBehind() if kernel is not None:
+            return words.refuse("records_behind", kernel=name)
         case RecordsUnreadable() if kernel is not None:
             return words.refuse("records_unreadable", kernel=name)
         case _:

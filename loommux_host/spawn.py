@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 
 from loommux_host.cgroups import end_groups
 from loommux_host.orphans import end_orphans
+from loommux_kernel.protocol import now
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +184,8 @@ class SpawnedByInit:
             elif name == "shortage":
                 self._shortage = values[0]
             elif name == "exit":
-                self._exit = (int(values[0]), int(values[1]), float(values[2]))
+                age = max(0.0, time.time() - float(values[2]))  # both by the system's clock, which may have been set
+                self._exit = (int(values[0]), int(values[1]), now() - age)
                 loop = asyncio.get_running_loop()
                 self._telling = loop.call_later(TELL_SECONDS, self._settle, 0, self._exit[1], ())
             elif name == "ended":
@@ -203,7 +205,7 @@ class SpawnedByInit:
     def _settle(self, ended: int, rss: int | None, left: tuple[int, ...]) -> None:
         """The first account of the end is the one that is told."""
         if self.ending is None:
-            code, _, at = self._exit or (None, 0, time.time())
+            code, _, at = self._exit or (None, 0, now())
             self.ending = Ending(at, code, rss, ended, left, self._reason())
             self._settled.set()
             if not self._started.done():
@@ -228,7 +230,7 @@ class SpawnedByInit:
         if self.group:
             await asyncio.to_thread(end_groups, Path(self.group).parent, Path(self.group).name)
         if self._exit is None and code is not None:
-            self._exit = (code, 0, time.time())
+            self._exit = (code, 0, now())
         self._settle(ended, self._exit[1] if self._exit else None, ())
 
     # -- jupyter_client's interface ------------------------------------------------------

@@ -196,6 +196,11 @@ REFUSALS: dict[str, Word] = {
         "{kernel} has records of that process that cannot be read: they are damaged, or their disk gives errors."
         " The server's log says more.",
     ),
+    "records_behind": Word(
+        "the record store cannot be written at the moment, by a full or read-only disk, and lacks that execution",
+        "the records of {kernel} cannot be written at the moment, so its latest output cannot be read. The kernel goes"
+        " on and keeps it in memory; read again when the disk has room.",
+    ),
     "server_stopping": Word("the server is shutting down", "the server is shutting down. Nothing was done."),
 }
 

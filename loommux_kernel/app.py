@@ -25,6 +25,7 @@ from traitlets.config import Config
 
 from loommux_kernel import startup
 from loommux_kernel.capture import Capture
+from loommux_kernel.clock import keep_time
 from loommux_kernel.kernel import GatedKernel
 from loommux_kernel.protocol import PROTOCOL_VERSION, LaunchFile, now
 from loommux_kernel.relay import RelayedWriter
@@ -194,6 +195,8 @@ def without_debugpy() -> Any:
 
 def run(launch: LaunchFile) -> None:
     """Be the kernel process."""
+    if launch.clock is not None:
+        keep_time(launch.clock)
     os.chdir(launch.workspace)
     log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     faulthandler.enable(log_fd)

@@ -25,6 +25,7 @@ from loommux_kernel.descriptors import Descriptors
 from loommux_kernel.gate import Execution
 from loommux_kernel.ordered import PENDING_BYTES, STALL_SECONDS, OrderedQueue
 from loommux_kernel.protocol import (
+    UNRECORDED_BODY_BYTES,
     Counts,
     Event,
     ExecutionEnded,
@@ -377,4 +378,10 @@ def _end(
         evalue=evalue,
         displays=known.displays,
     )
-    recorder.after_commit(done)
+
+    def committed() -> None:
+        if writer is not None and writer.waiting and found:  # the disk is full: memory is all there is
+            found[0] = replace(found[0], body=writer.body(serial, UNRECORDED_BODY_BYTES))
+        done()
+
+    recorder.after_commit(committed)

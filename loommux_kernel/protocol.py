@@ -17,11 +17,12 @@ Ways a message travels:
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
+
+from loommux_kernel.clock import now as now
 
 PROTOCOL_VERSION = 1
 METADATA_KEY = "loommux"
@@ -36,6 +37,8 @@ LOOKING = "loommux-look-"
 OUTPUT_EVENT_INTERVAL = 0.1
 #: A body of at most this many UTF-8 bytes travels with the reply.
 REPLY_BODY_BYTES = 5_000
+#: The same while the record store cannot be written.
+UNRECORDED_BODY_BYTES = 200_000
 NOTICE_CHARACTERS = 500
 NOTICES_KEPT = 10
 
@@ -144,8 +147,9 @@ class Reply:
     `refused` is ``busy`` (something started first) or ``withdrawn``; then nothing
     ran and the other fields are empty. `body` is the combined output when it is
     at most `REPLY_BODY_BYTES`; the record store holds it in every case, committed
-    before the reply leaves. `displays` counts the bundles with images that
-    were recorded, so that the host looks for them only when there are any.
+    before the reply leaves, unless it cannot be written: then larger ones travel too.
+    `displays` counts the bundles with images that were recorded, so that the host
+    looks for them only when there are any.
     `sequence` is the last event before the reply: what was said meanwhile has
     arrived when that event has. `recorded` is false when the store stood still for
     too long: `counts` may then lack output, which it holds once it moves again.
@@ -378,6 +382,8 @@ class LaunchFile:
     ready_fd: int | None = None
     records_budget_bytes: int = 1 << 30
     control_url: str | None = None
+    #: The server's `clock`.
+    clock: float | None = None
     version: int = PROTOCOL_VERSION
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -388,8 +394,3 @@ class LaunchFile:
     @classmethod
     def read(cls, path: Path) -> LaunchFile:
         return cls(**json.loads(path.read_text()))
-
-
-def now() -> float:
-    """Seconds since the epoch, as every time on the wire is given."""
-    return time.time()

@@ -13,7 +13,6 @@ say so) and every commit tries again. In a forked child nothing does anything.
 from __future__ import annotations
 
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 from loommux_kernel.controls import visible
 from loommux_kernel.execution import Execution, load
-from loommux_kernel.protocol import REPLY_BODY_BYTES, Counts, Origin, State, Stream
+from loommux_kernel.protocol import REPLY_BODY_BYTES, Counts, Origin, State, Stream, now
 from loommux_kernel.recorddisk import Disk, Unavailable
 from loommux_kernel.recordstore import CODES, Forgetful, Kind, Row
 from loommux_kernel.transcript import Transcript
@@ -217,9 +216,9 @@ class RecordWriter(Forgetful):
         """The last line that is not blank, at most 200 characters of it."""
         return self._look(serial).transcript.last_line(LAST_LINE_CHARACTERS) if self._ours else ""
 
-    def body(self, serial: int) -> str | None:
+    def body(self, serial: int, max_bytes: int = REPLY_BODY_BYTES) -> str | None:
         """The combined text if it is small enough to travel with a reply."""
-        return self._look(serial).transcript.text(REPLY_BODY_BYTES) if self._ours else None
+        return self._look(serial).transcript.text(max_bytes) if self._ours else None
 
     # -- to the disk -------------------------------------------------------------
 
@@ -274,7 +273,7 @@ class RecordWriter(Forgetful):
 
     def _load(self, serial: int) -> Execution:
         """An execution from the store. While that cannot be read, what happens to it is lost."""
-        unknown = Execution.unknown(self._transcript(serial), time.time())
+        unknown = Execution.unknown(self._transcript(serial), now())
         try:
             return self._disk.read(lambda store: load(store, self._transcript(serial))) or unknown
         except Unavailable:
@@ -321,7 +320,7 @@ class RecordWriter(Forgetful):
 
     def _write(self) -> None:
         rows = [*self._loose, *self._descriptors.values()]
-        at = time.time()
+        at = now()
         for execution in self._dirty.values():
             rows += execution.rows(at)
         if rows and not self._disk.write(rows):

@@ -16,7 +16,7 @@ COMMANDS = {f"loommux_host.commands.{p.stem}": p for p in (ROOT / "loommux_host"
 MODULES = KERNEL | HOST | COMMANDS
 
 #: What the host may take from the kernel's package.
-SHARED = {"protocol", "header", "records", "lines", "bundles", "terminal"}
+SHARED = {"protocol", "clock", "header", "records", "lines", "bundles", "terminal"}
 #: What commands may take besides: the client that everybody drives a server with.
 SHARED_WITH_COMMANDS = {"client", "handles", "transport"}
 FOREIGN_TO_KERNEL = {"mcp", "mcp_types", "starlette", "uvicorn", "tiktoken", "pydantic", "loommux_host"}

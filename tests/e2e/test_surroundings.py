@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import shutil
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from driving import COMMAND, Place, Start, StartLines, serving, until
-from http_driving import Session, web
+from http_driving import ACCEPT, Session, web
 
 pytestmark = [
     pytest.mark.anyio,
@@ -128,3 +130,59 @@ async def test_of_a_client_that_does_not_read_everything_waits_and_nothing_is_lo
             await server.answer(id)
     texts = [m["result"]["content"][0]["text"] for m in server.heard if m.get("id") in reading]
     assert [len(text) > 190_000 for text in texts] == [True] * 9
+
+
+#: Takes as much from the clock of every Python process as a file says.
+SHIM = """\
+import time
+from pathlib import Path
+_real, _file = time.time, Path({file!r})
+def _shifted():
+    return _real() - float(_file.read_text())
+time.time = _shifted
+"""
+
+
+async def test_times_stay_true_when_the_clock_is_set_back(place: Place) -> None:
+    behind = place.workspace / "behind"
+    behind.write_text("0")
+    (place.workspace / "sitecustomize.py").write_text(SHIM.format(file=str(behind)))
+    place.more["PYTHONPATH"] = str(place.workspace)
+    async with serving(place) as agent:
+        text = await agent.run("%%loommux --wait 0.5 --silence 0.5\nimport time; before = time.time(); time.sleep(3)")
+        assert "Running, silent for" in text
+        behind.write_text("7200")
+        assert re.search(r"\[1\] · [\d.]+ m?s: running", await agent.text("execution_status"))
+        assert re.match(r"In \[1\] · \d\.\d s:$", await agent.text("wait"))
+        assert "Out[2]: True" in await agent.run("time.time() < before"), "the cell's clock was set back"
+        assert re.match(r"In \[3\] · \d[\d.]* m?s:\nOut\[3\]: 3$", await agent.run("3"))
+        assert not re.search(r"-\d+ m?s|\b\d{4} s", await agent.text("status"))
+        assert "process 2 " in await agent.text("restart")
+        assert re.match(r"In \[1\] · \d[\d.]* m?s:\nOut\[1\]: 4$", await agent.run("4"))
+
+
+async def test_a_client_that_never_reads_its_answers_over_http_holds_up_nobody(place: Place) -> None:
+    async with web(place) as server, server.http() as http:
+        deaf, other = await Session.open(http), await Session.open(http)
+        await deaf.cell("print('x' * 190_000)")
+        host, _, port = server.base.removeprefix("http://").partition(":")
+        call = {"name": "read_output", "arguments": {"execution": 1}}
+        writers: list[asyncio.StreamWriter] = []
+        for n in range(40):
+            body = json.dumps({"jsonrpc": "2.0", "id": 10 + n, "method": "tools/call", "params": call}).encode()
+            if n % 4 == 0:
+                _, writer = await asyncio.open_connection(host, int(port), limit=1)
+                writers.append(writer)
+            head = "".join(f"{name}: {value}\r\n" for name, value in {**ACCEPT, **deaf.headers}.items())
+            writers[-1].write(
+                f"POST /mcp HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\n"
+                f"{head}content-length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            await writers[-1].drain()
+        for n in range(5):
+            assert f"Out[{n + 1}]: {n}" in (await other.cell(str(n))).text
+        assert "Out[2]: 42" in (await deaf.cell("42")).text
+        for writer in writers:
+            writer.close()
+        assert "Out[3]: 43" in (await deaf.cell("43")).text

@@ -1,0 +1,36 @@
+"""The time of a server and its kernels: theirs alone, so that setting the system's clock makes no duration untrue.
+
+Owns where it begins; everything else takes `now` from `protocol`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def _steady() -> float:
+    """Seconds of a clock that nobody can set, and that goes on while the machine sleeps where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+_began = time.time() - _steady()
+
+
+def now() -> float:
+    """Seconds since the epoch, as every time on the wire is given.
+
+    The server's clock as of its start, gone on steadily: a clock that is set later would make
+    durations untrue. Its kernels keep the same time.
+    """
+    return _began + _steady()
+
+
+def clock() -> float:
+    """What `keep_time` makes another process's `now` agree with this one's."""
+    return _began
+
+
+def keep_time(clock: float) -> None:
+    """Let `now` be that of the process whose `clock` this is."""
+    global _began
+    _began = clock
