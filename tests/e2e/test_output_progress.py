@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import Agent, Place
+from driving import Agent, Place, until
 from shown import body, lines_of, printed
 
 pytestmark = pytest.mark.anyio
@@ -170,11 +170,14 @@ advance(range(6, 11))
 @pytest.mark.case("M15")
 async def test_a_wait_shows_the_current_state(agent: Agent, common_place: Place, kind: str) -> None:
     begin, step, end, shown = LIVE[kind]
-    running = body(await agent.run(RUN.format(begin=begin, step=step, end=end, go=f"go {kind}"))).split("\n")
-    assert running[0].startswith("Running, silent for")
-    assert shown.format(n=5) in running[-1]
-    waited = body(await agent.text("wait", timeout_seconds=0.3, silence_seconds=0.3)).split("\n")
-    assert shown.format(n=5) in waited[-1]
+    running = body(await agent.run(RUN.format(begin=begin, step=step, end=end, go=f"go {kind}")))
+    assert running.startswith("Running, silent for")
+
+    async def shows_it() -> bool:
+        waited = body(await agent.text("wait", timeout_seconds=0.3, silence_seconds=0.3)).split("\n")
+        return waited[0].startswith("Running") and shown.format(n=5) in waited[-1]
+
+    await until(shows_it)  # what draws it may take a while to be imported
     (line,) = [line for line in await lines_of(agent) if line]
     assert shown.format(n=5) in line
     common_place.workspace.joinpath(f"go {kind}").touch()
