@@ -205,6 +205,10 @@ class Capture(Output):
         """The cell's code has run: what its widgets show now stays. May run the user's code."""
         self._views.ended(current_execution.get(self._queue.latest))
 
+    def look_at_widgets(self) -> None:
+        """Somebody is about to read: record what widgets show now."""
+        self._views.look()
+
     def message(self, msg: dict[str, Any], ident: Any, buffers: list[Any]) -> None:
         """A message for IOPub, in the thread and context that sends it."""
         kind = msg["header"]["msg_type"]

@@ -160,6 +160,7 @@ class Control:
         }
 
     def _flushed(self) -> Content:
+        self._kernel.capture.look_at_widgets()
         complete = self._kernel.capture.flush(FLUSH_SECONDS)
         return {"sequence": self._kernel.capture.sequence, "complete": complete}
 

@@ -6,7 +6,8 @@ ipywidgets by one private name; what a record does with a new text is `messages`
 `capture` calls, in the thread that sends the messages.
 
 A text is asked for while the widget changes, not only when the cell ends: a bar of tqdm
-knows its numbers for as long as its loop runs.
+knows its numbers for as long as its loop runs. The last change before a pause is looked
+at when somebody reads.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ Show = Callable[[int, str, str, bool], None]
 
 @dataclass
 class _View:
-    """A displayed widget. `moved`: its text has changed in this cell; `stale`: it may have changed since."""
+    """A displayed widget, and which execution changed it last. `moved`: its text has changed in this cell; `stale`: it may have changed since."""
 
     model: str
     text: str
+    serial: int = 0
     asked_until: float = 0.0
     moved: bool = False
     stale: bool = False
@@ -65,10 +67,16 @@ class Views:
         elif kind == "comm_msg":
             view = self._by_comm.get(content.get("comm_id", ""))
             if view is not None:
-                view.stale = True
+                view.serial, view.stale = serial, True
                 state = (content.get("data") or {}).get("state") or {}
                 if _DONE in state or time.monotonic() >= view.asked_until:
                     self._ask(serial, view, False)
+
+    def look(self) -> None:
+        """Somebody reads: ask for the texts that may have changed since. Any thread."""
+        for view in list(self._views.values()):
+            if view.stale:
+                self._ask(view.serial, view, False)
 
     def ended(self, serial: int) -> None:
         """The cell is over: its widgets show what stays."""
@@ -97,10 +105,10 @@ class Views:
         if not self._asking.acquire(blocking=False):
             return  # a widget that changes while it says what it is
         try:
-            began = time.monotonic()
+            began, view.stale = time.monotonic(), False  # what changes from here on may not be in the text
             text = _text_of(_widget(view.model))
             ended = time.monotonic()
-            view.stale, view.asked_until = False, ended + PATIENCE * (ended - began)
+            view.asked_until = ended + PATIENCE * (ended - began)
             if text is not None and text != view.text:
                 view.text, view.moved = text, True
             elif not (last and view.moved):

@@ -84,7 +84,7 @@ async def collect() -> dict[str, Any]:
         "session": [os.getsid(0) == os.getpid() == os.getpgid(0)],
         "oom": (PROC / "oom_score_adj").read_text(),
         "name": (PROC / "comm").read_text(),
-        "ps": subprocess.check_output(["ps", "-o", "args=", "-p", str(os.getpid())], text=True).strip(),
+        "ps": subprocess.check_output(["ps", "-ww", "-o", "args=", "-p", str(os.getpid())], text=True).strip(),
         "mark": [w for w in (PROC / "environ").read_text().split("\0") if w.startswith("LOOMMUX_KERNEL_ID=")],
         "zone": [time.tzname, time.localtime(0).tm_hour],
         "numpy": str(numpy.random.rand()),

@@ -354,6 +354,7 @@ def adopted(server: Server, work: Callable[[KeeperClient, ForkedByKeeper], Await
         assert await client.kernels() == []
         await client.end()
         client.close()
+        os.close(client.lock)  # the directory is nobody's now
 
     asyncio.run(adopt())
 
