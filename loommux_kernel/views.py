@@ -37,7 +37,10 @@ Show = Callable[[int, str, str, bool], None]
 
 @dataclass
 class _View:
-    """A displayed widget, and which execution changed it last. `moved`: its text has changed in this cell; `stale`: it may have changed since."""
+    """A displayed widget, changed last by the execution `serial`.
+
+    `moved`: its text has changed in this cell; `stale`: it may have changed since.
+    """
 
     model: str
     text: str
