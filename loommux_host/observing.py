@@ -227,6 +227,8 @@ def attach_command(connection_file: str) -> str:
 def _sizes(reader: RecordReader, chosen: Chosen, stream: Stream) -> tuple[ExecutionFacts, Counts]:
     """The execution as the store has it now, and the size of the stream that is read."""
     record = taken_in(reader, chosen)
+    if record is None:
+        return chosen.facts, Counts()
     return of_record(chosen.life, record), record.counts.get(stream, Counts())
 
 

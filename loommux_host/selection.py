@@ -77,10 +77,13 @@ def _facts(life: Life, known: View | ExecutionRecord, counts: Counts) -> Executi
     )
 
 
-def taken_in(reader: RecordReader, chosen: Chosen) -> ExecutionRecord:
-    """Its record, which ends with its output if it has ended. Raises `RecordsBehind`."""
+def taken_in(reader: RecordReader, chosen: Chosen) -> ExecutionRecord | None:
+    """Its record, which ends with its output if it has ended; None of one that runs and has none yet.
+
+    Raises `RecordsBehind` for one that has ended when its record has not.
+    """
     record = reader.by_serial(chosen.facts.serial)
-    if record is None or (record.state is State.RUNNING and chosen.facts.state is not State.RUNNING):
+    if chosen.facts.state is not State.RUNNING and (record is None or record.state is State.RUNNING):
         raise RecordsBehind(chosen.life.records)
     return record
 
