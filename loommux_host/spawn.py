@@ -29,6 +29,8 @@ from loommux_kernel.protocol import now
 log = logging.getLogger(__name__)
 
 INIT = Path(__file__).with_name("init.py")
+#: Seconds between attempts to look for what a kernel left, while the system has no descriptor for that.
+ORPHAN_PAUSES = (0.1, 0.5, 2.0)
 #: A death is told after this long even when ending what the kernel started takes longer.
 TELL_SECONDS = 0.8
 #: An init that was asked to end everything and has not is killed, and its guard does it;
@@ -219,6 +221,18 @@ class SpawnedByInit:
             return f"it had reached its memory limit of {self.memory_limit}"
         return "the system had no memory left" if self._shortage else None
 
+    async def _end_orphans(self, mark: str | None) -> tuple[int, int | None]:
+        """How many were ended, and the kernel's exit code if it is ours to know; the end is told in any case."""
+        for pause in (*ORPHAN_PAUSES, None):
+            try:
+                return await asyncio.to_thread(end_orphans, mark, self.pid, frozenset(self.guards))
+            except OSError as error:  # without a free descriptor nobody can be looked for
+                if pause is None:
+                    log.error("what kernel process %s left cannot be looked for: %s", self.pid, error)
+                    break
+                await asyncio.sleep(pause)
+        return 0, None
+
     async def _end_without_init(self) -> None:
         """Init and guard are gone without a word: the system has ended the kernel, we end the rest."""
         if self._guard is not None:
@@ -226,7 +240,7 @@ class SpawnedByInit:
         # When the end has been told already, the next process may carry the same mark.
         mark = self._mark if self.ending is None else None
         self._forget()
-        ended, code = await asyncio.to_thread(end_orphans, mark, self.pid, frozenset(self.guards))
+        ended, code = await self._end_orphans(mark)
         if self.group:
             await asyncio.to_thread(end_groups, Path(self.group).parent, Path(self.group).name)
         if self._exit is None and code is not None:
