@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +29,6 @@ from loommux_host.manifest_files import CALLERS, KERNEL, Damaged, read
 from loommux_host.phrases import one_line, plural
 from loommux_host.service import Service
 from loommux_host.succession import Inheritance, Say
-
-log = logging.getLogger(__name__)
 
 #: How long what ends may take.
 END_SECONDS = 8.0

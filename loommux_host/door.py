@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -41,6 +42,11 @@ VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
 #: How long, in seconds, a session without a kernel may be idle before it is given up.
 IDLE_SECONDS = 86_400.0
+#: How long the SDK may take to open a session anew.
+REOPEN_SECONDS = 5.0
+
+#: The id under which this task's request opens a session, when it is one of the server before this.
+_reopening: ContextVar[str | None] = ContextVar("reopening", default=None)
 #: What a server that knows no modern era answers; the code of the SDKs of that time.
 LEGACY_REFUSAL = -32000
 
@@ -68,18 +74,17 @@ class Manager(StreamableHTTPSessionManager):
         # Sessions end with their client or with `Door.sweep`, never in the middle of a long cell.
         super().__init__(server, session_idle_timeout=None, max_request_body_size=BODY_LIMIT)
         self._on_begin, self._on_end = on_begin, on_end
-        self._reopening: str | None = None
 
     def knows(self, session_id: str) -> bool:
         return session_id in self._server_instances
 
     async def reopen(self, session_id: str, opened: dict[str, Any]) -> None:
         """Open a session under the id that it had; `opened` is what its client said in ``initialize``."""
-        self._reopening = session_id
+        before = _reopening.set(session_id)
         try:
             await exchanged(self.handle_request, {"id": 0, "method": "initialize", "params": opened})
         finally:
-            self._reopening = None
+            _reopening.reset(before)
         await exchanged(self.handle_request, {"method": "notifications/initialized"}, session_id)
 
     async def end(self, session_id: str) -> None:
@@ -89,10 +94,10 @@ class Manager(StreamableHTTPSessionManager):
 
     def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
         transport = super()._admit_session(requestor)
-        if transport is not None and self._reopening is not None:
+        if transport is not None and (known := _reopening.get()) is not None:
             del self._server_instances[transport.mcp_session_id or ""]
-            transport.mcp_session_id, self._reopening = self._reopening, None
-            self._server_instances[transport.mcp_session_id] = transport
+            transport.mcp_session_id = known
+            self._server_instances[known] = transport
         if transport is not None and transport.mcp_session_id is not None:
             self._on_begin(transport.mcp_session_id)
             transport._terminate_unanswered_request = partial(_end_stream, transport)  # pyright: ignore[reportAttributeAccessIssue]
@@ -282,8 +287,11 @@ class Door:
             return
         async with self._waking:
             if (opened := self._asleep.pop(session_id, None)) is not None:
-                await self._manager.reopen(session_id, opened)
-                self._known[session_id].opened = opened
+                with suppress(TimeoutError):  # then it is as unknown as any other
+                    async with asyncio.timeout(REOPEN_SECONDS):
+                        await self._manager.reopen(session_id, opened)
+                if (session := self._known.get(session_id)) is not None:
+                    session.opened = opened
 
     def _began(self, session_id: str) -> None:
         """Known from its first request on: a client that never comes back is given up too."""

@@ -107,12 +107,6 @@ class ForkedByKeeper(SpawnedByInit):
         """Its end was told, and not to us: have the guard go, which ends what there is to end."""
         self._tell("leave")
 
-    async def note(self, note: Any) -> None:
-        """Have the keeper keep that for a successor of this server; one that is gone needs none."""
-        if self._client is not None and self._handed_on:
-            with suppress(KeeperGone, KeeperRefused):
-                await self._client.note(self.name, note)
-
     def _reason(self) -> str | None:
         if self._client is not None and self._client.lost.is_set():
             return "the server's keeper of kernels, which had forked it, has died"

@@ -1,8 +1,8 @@
 """Who calls over the private socket: a kernel of this server, or one of its user's programs (contract 8).
 
 Owns the headers that say so and puts the caller into the request, where `api` finds it.
-What a caller may do is decided in `rights`. Used by `http` and by the composition root of
-a stdio server.
+What a caller may do is decided in `rights`. Used by `private_api` and
+`api`.
 """
 
 from __future__ import annotations

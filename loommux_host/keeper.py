@@ -7,8 +7,8 @@ server, over a connection that it was born with:
 * ``launch``: fork a guard (which forks the init, which forks the kernel) that reports to the
   socket that comes along. Forked warm, or given to an interpreter of its own (*exec*) when a
   fork would not be the same; the answer says which, and why.
-* ``note`` keeps whatever the owner wants its successor to know of a kernel; ``forget`` ends that.
-* ``kernels`` gives the notes and the sockets back; ``end`` ends the keeper in order.
+* ``kernels`` gives the sockets of kernels to a new owner; ``forget`` lets one go.
+* ``end`` ends the keeper in order.
 
 When the owner dies, the keeper of a stdio server ends at once. That of an HTTP server keeps
 everything for a while: it listens on a socket in the server's directory, and whoever connects
@@ -30,7 +30,6 @@ import struct
 import sys
 import time
 import traceback
-from typing import Any
 
 from loommux_host.init_ending import remove_files
 from loommux_host.keeper_newborn import Newborn, Origins, be_guard
@@ -48,11 +47,10 @@ OTHER_INTERPRETER = "the kernels' interpreter is another"
 
 
 class Kept:
-    """One kernel process for the owner's successor: its socket, and what the owner noted."""
+    """One kernel process for the owner's successor: its socket."""
 
     def __init__(self, descriptor: int, guard: int) -> None:
         self.descriptor, self.guard = descriptor, guard
-        self.note: Any = None
 
 
 class Connection:
@@ -182,10 +180,6 @@ class Keeper:
         match message["do"]:
             case "launch":
                 return self._launch(message, descriptors), []
-            case "note":
-                if (kept := self._kept.get(message["name"])) is not None:
-                    kept.note = message["note"]
-                return {}, []
             case "forget":
                 self._forget(message["name"])
                 return {}, []
@@ -211,8 +205,8 @@ class Keeper:
 
     def _kernels(self) -> tuple[Message, list[int]]:
         names = list(self._kept)
-        notes = [{"name": n, "guard": self._kept[n].guard, "note": self._kept[n].note} for n in names]
-        return {"kernels": notes}, [self._kept[n].descriptor for n in names]
+        kernels = [{"name": n, "guard": self._kept[n].guard} for n in names]
+        return {"kernels": kernels}, [self._kept[n].descriptor for n in names]
 
     def _forget(self, name: str) -> None:
         if (kept := self._kept.pop(name, None)) is not None:

@@ -35,12 +35,11 @@ class Kept:
     """A kernel process as a keeper hands it to a new owner.
 
     `sock` is the owner's end of the socket of its init and guard, with everything unread
-    in it. `note` is what the last owner noted, None when it died before it could.
+    in it.
     """
 
     name: str
     guard: int
-    note: Any
     sock: socket.socket
 
 
@@ -101,10 +100,6 @@ class KeeperClient:
         """Fork a guard; see `keeper.Keeper`."""
         return (await self.ask("launch", descriptors, **request))[0]
 
-    async def note(self, name: str, note: Any) -> None:
-        """Keep that for the next owner, beside the process of that name."""
-        await self.ask("note", name=name, note=note)
-
     async def forget(self, name: str) -> None:
         """The process of that name has ended, or is not to be handed on."""
         with contextlib.suppress(KeeperGone):
@@ -114,7 +109,7 @@ class KeeperClient:
         """Every process that it keeps, with a socket for each that is the caller's."""
         answer, descriptors = await self.ask("kernels")
         sockets = [socket.socket(fileno=fd) for fd in descriptors]
-        return [Kept(k["name"], k["guard"], k["note"], s) for k, s in zip(answer["kernels"], sockets, strict=True)]
+        return [Kept(k["name"], k["guard"], s) for k, s in zip(answer["kernels"], sockets, strict=True)]
 
     async def end(self) -> None:
         """Let it exit; guards and inits that are left end what they guard."""

@@ -23,7 +23,7 @@ class KernelLaunching:
 
     def __init__(self, launcher: Launcher, files: KernelFiles, config: Config, session: str) -> None:
         self._launcher, self._config, self._session = launcher, config, session
-        self.files = self._files = files
+        self._files = files
         self._begun: asyncio.Task[KernelProcess] | None = None
 
     def begin(self, name: str) -> None:

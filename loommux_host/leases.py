@@ -28,9 +28,6 @@ from .lease_decisions import (
 from .lease_policy import Mode, Policy, Scope
 from .lease_state import EVERY_CALLER, NEVER, KeptKernel, Lease
 
-#: Seconds after its last call for which a caller counts as present (contract 4).
-PRESENCE = 60.0
-
 
 class Leases:
     """The leases of one server."""
@@ -236,12 +233,6 @@ class Leases:
     def holds(self, caller: str, kernel: str) -> bool:
         entry = self._kernels.get(kernel)
         return entry is not None and caller in entry.leases
-
-    def present(self, caller: str, now: float) -> bool:
-        """Whether somebody is still there behind this caller (contract 4, `not_yours`)."""
-        if self._streams.get(caller):
-            return True
-        return any(caller in entry.calls or now - lease.last_call <= PRESENCE for entry, lease in self._held_by(caller))
 
     # -- rules ------------------------------------------------------------------
 

@@ -36,10 +36,9 @@ QUIET_SECONDS = 1.0
 PROBE_SECONDS = 30.0
 #: How long a store is read anew every second while the kernel does not answer, then every five.
 EAGER_SECONDS = 10.0
-#: How long finishing the records of a dead process may hold up telling of its death.
-FINISH_SECONDS = 30.0
-#: How long the note of the last start may take to be read when that fails.
-NOTE_SECONDS = 2.0
+#: How long finishing the records of a dead process may hold up telling of its death,
+#: and reading the note of the last start when that fails.
+FINISH_SECONDS, NOTE_SECONDS = 30.0, 2.0
 #: Told ends are reported to the kernel together after so long.
 TOLD_SECONDS = 1.0
 T = TypeVar("T")
@@ -91,6 +90,10 @@ class Life:
         self._own(self._watch_exit())
         await self._channel.open(self._heard)
         await self._catch_up()
+
+    def begin_soon(self) -> asyncio.Task[None]:
+        """As `begin`, behind the caller; it ends with this life."""
+        return self._own(self.begin())
 
     async def recall(self, known: Callable[[ExecutionRecord], bool], noticed: Journaled) -> None:
         """Take over from another host: what is `known` and was `noticed` is no news. Then `begin`."""

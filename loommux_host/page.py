@@ -2,7 +2,7 @@
 
 Owns which files there are, how they are sent, and the login. The page is written by hand and
 needs no build: what lies in ``console/`` is what a browser gets. Files are read when a browser
-first asks for them, so a server nobody looks at holds none. Built by `http`.
+first asks for them, so a server nobody looks at holds none. Built by `http` and `commands.gateway`.
 """
 
 from __future__ import annotations

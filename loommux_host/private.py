@@ -1,7 +1,7 @@
 """The API on a server's private socket: for its kernels and for its user's own programs (contract 8, 10).
 
 Owns when it is served (from the first connection on, so that a server that nobody calls
-imports nothing for it) and who a caller is there. What is served is `api`, without the
+imports nothing for it); who a caller is there, `identity` says. What is served is `api`, without the
 checks of `auth`: whoever can open the socket is this user. Made by the composition roots.
 """
 
@@ -69,7 +69,6 @@ class Private:
             asyncio.get_running_loop().remove_reader(self._control.listener)
         else:
             await asyncio.wait({self._serving})
-        self._control.close()
 
 
 def _report(serving: asyncio.Task[None]) -> None:

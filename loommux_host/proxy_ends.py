@@ -15,7 +15,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from loommux_host.jupyter_wire import EMPTY, Message, Wire, endpoint
+from loommux_host.jupyter_wire import DELIMITER, EMPTY, Message, Wire, endpoint
 from loommux_host.living import Living
 
 REQUESTS = ("shell", "control", "stdin")
@@ -37,7 +37,7 @@ class Asked:
 
     @property
     def idents(self) -> list[bytes]:
-        return self.frames[: self.frames.index(b"<IDS|MSG>")]
+        return self.frames[: self.frames.index(DELIMITER)]
 
 
 class End:

@@ -8,8 +8,6 @@ Decides nothing about whose kernels they are: `adoption` does, and calls this.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +22,6 @@ from loommux_host.manifest import JournalNote, KernelNote, ProcessNote
 from loommux_host.process import Exit, ProcessInfo
 from loommux_kernel.protocol import LaunchFile, OriginKind, Submission
 from loommux_kernel.records import ExecutionRecord
-
-log = logging.getLogger(__name__)
 
 #: How long the start of a server waits for kernels to answer that were taken over; native code may hold one.
 ANSWER_SECONDS = 2.0
@@ -95,14 +91,8 @@ async def recall(kernel: Kernel, note: KernelNote, directory: Path, living: Kern
 
 async def begin(lives: Sequence[Life]) -> None:
     """Follow processes that go on; one that does not answer yet is caught up with when it does."""
-    tasks = [asyncio.create_task(life.begin(), name=f"catch up with process {life.pid}") for life in lives]
-    if not tasks:
-        return
-    done, waiting = await asyncio.wait(tasks, timeout=ANSWER_SECONDS)
-    for task in waiting:
-        task.add_done_callback(_report)
-    for task in done:
-        _report(task)
+    if tasks := [life.begin_soon() for life in lives]:
+        await asyncio.wait(tasks, timeout=ANSWER_SECONDS)
 
 
 def journal_of(note: JournalNote) -> Journal:
@@ -141,9 +131,3 @@ async def _past(note: ProcessNote, directory: Path, journal: Journal) -> Life:
     life.over(note.death)
     await life.recall(lambda record: True, Journaled())
     return life
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        if (error := task.exception()) is not None:
-            log.error("a kernel process that was taken over cannot be followed", exc_info=error)

@@ -148,7 +148,13 @@ async def _own(path: Path, identity: Identity, grace: float, say: Say) -> Inheri
     if client.lock < 0:
         client.close()
         return None
-    kept = {one.name: one for one in await client.kernels()}
+    try:
+        kept = {one.name: one for one in await client.kernels()}
+    except (KeeperGone, KeeperRefused):
+        say(f"the kernels of the server before this (pid {identity.pid}) are gone: so is their keeper")
+        client.close()
+        os.close(client.lock)
+        return None
     return Inheritance(taken_over(path, client.lock), client, identity, kept)
 
 

@@ -1,4 +1,4 @@
-"""What the console shows of a kernel: windows of its output, displays, notices, its processes.
+"""What the console shows of a kernel: windows of its output, displays, notices.
 
 Owns no state; reads the journal and, in worker threads, the record stores. What it hands
 out is data as the records have it: lines are clipped and never rendered, and displays go out

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from loommux_kernel.clock import now
 from loommux_kernel.handles import KernelHandle
 from loommux_kernel.transport import TIMEOUT, Address, DaemonError, Line, read_json
 
@@ -162,15 +163,9 @@ def _row(snapshot: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _seconds_since(at: Any) -> Any:
-    """Seconds since a time as the server gives it; None while something runs."""
-    if at is None:
-        return None
-    import time
-    from datetime import datetime
-
-    then = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else at
-    return round(max(0.0, time.time() - then), 1)
+def _seconds_since(at: float | None) -> float | None:
+    """Seconds since a time by the server's clock, which its kernels keep; None while something runs."""
+    return None if at is None else round(max(0.0, now() - at), 1)
 
 
 def _cell(value: Any) -> str:

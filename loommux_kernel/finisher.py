@@ -83,8 +83,10 @@ def _descriptors(reader: RecordReader) -> list[Unread]:
 
 def _divided(unread: list[Unread], last: Noted | None) -> list[Unread]:
     """Give the execution that was noted last what begins at its place, when the store had not heard of that yet."""
-    for stream, file, begin in last.places if last is not None else ():
-        serial = last.execution.serial if last is not None else 0
+    if last is None:
+        return unread
+    serial = last.execution.serial
+    for stream, file, begin in last.places:
         if any(one.file == file and one.serial == serial for one in unread):
             continue
         unread = [replace(one, end=begin) if one.file == file else one for one in unread]

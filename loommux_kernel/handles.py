@@ -99,7 +99,7 @@ class KernelHandle:
         self, execution: int | None = None, process: int | None = None, *, timeout: float = TIMEOUT
     ) -> Result:
         """State and metadata of one execution, without its output."""
-        return self._get(f"executions/{execution or 'latest'}", {"process": process}, timeout)
+        return self._get(f"executions/{'latest' if execution is None else execution}", {"process": process}, timeout)
 
     def read_output(
         self,
@@ -186,7 +186,7 @@ class KernelHandle:
         return self._server.ask("POST", self._at(what), None, body, timeout=timeout)
 
     def _at(self, what: str) -> str:
-        return f"/api/resources/{self.id}/{what}" if what else f"/api/resources/{self.id}"
+        return f"/api/resources/{self.id}/{what}"
 
     def __repr__(self) -> str:
         return f"<{'child ' if self.home else ''}kernel {self.name!r}, id {self.id}>"

@@ -77,7 +77,8 @@ def _rich_live(module: Any) -> None:
     @wraps(refresh)
     def refresh_without_widgets(self: Any) -> None:
         nested = getattr(self, "_nested", False)
-        if nested or not self.console.is_jupyter or find_spec("ipywidgets") is not None:
+        with_widgets = _SHOWN not in vars(self) and find_spec("ipywidgets") is not None
+        if nested or not self.console.is_jupyter or with_widgets:
             refresh(self)
             return
         with self._lock:

@@ -54,7 +54,6 @@ class Watch:
         self._began = time.monotonic()
         self._seconds = 0.0
         self._value: Any = None
-        self._over = threading.Event()
         self._cancel: Callable[[], None] | None = None
 
     @property
@@ -204,9 +203,9 @@ class Watches:
         traceback: tuple[str, str | None] | None = None,
     ) -> None:
         watch._seconds = time.monotonic() - watch._began
-        watch.error, watch.outcome = error, outcome
         with self._lock:
             del self._pending[watch.name]
+            watch.error, watch.outcome = error, outcome
         capture, serial = self._kernel.capture, watch._serial
         notice = shorten(f"watch {_quoted(watch.name)} {watch._ended()}")
         if traceback is not None:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from loommux_host import eras
@@ -65,7 +66,7 @@ class Bridge:
         if "method" in message and "id" in message:
             key = str(message["id"])
             task = self._in_flight[key] = self._start(self._carry(message, self._told))
-            task.add_done_callback(lambda _: self._in_flight.pop(key, None))
+            task.add_done_callback(partial(self._landed, key))
             if message["method"] == "initialize":
                 self._told = task
             return
@@ -75,6 +76,11 @@ class Bridge:
             if task is not None:
                 task.cancel()  # closes its response, which is how the newer era cancels
         self._told = self._start(self._tell(message, self._told))
+
+    def _landed(self, key: str, task: asyncio.Task[None]) -> None:
+        """Answered; a client that used the id again meanwhile means its newer request."""
+        if self._in_flight.get(key) is task:
+            del self._in_flight[key]
 
     async def leave(self, seconds: float) -> None:
         """Give what is in flight so long to end; the cells of what does not go on."""

@@ -14,7 +14,7 @@ from loommux_kernel.handles import Told
 
 from .reach import Found
 
-#: How long one question may wait for something new; less than an answer's deadline.
+#: How long one question may wait for something new.
 QUESTION_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 
@@ -31,14 +31,16 @@ class Following:
     onward: bool = True
     end: float | None = None
     state: str = ""
+    #: What the last answer looked like: the server answers at once when it is no longer so.
+    _mark: object = None
 
     def __iter__(self) -> Iterator[str]:
-        told, since, wait = Told(), 0, 0.0
+        told, since, wait, self._mark = Told(), 0, 0.0, None
         while True:
             answer = self._ask(since, wait)
             self.state, self.process = answer["state"], answer["process"]
             self.execution = answer["execution"] or self.execution
-            settled, since = answer["text"], answer["offset"]
+            settled, since, self._mark = answer["text"], answer["offset"], answer["mark"]
             # What did not fit into this answer comes with the next one.
             last = not settled and (self.state != "running" or not self.onward)
             if text := told.of(settled, answer["tail"], last):
@@ -49,7 +51,8 @@ class Following:
 
     def _ask(self, since: int, wait: float) -> dict[str, Any]:
         query = {
-            "execution": self.execution, "process": self.process, "stream": self.stream, "since": since, "wait": wait
+            "execution": self.execution, "process": self.process, "stream": self.stream, "since": since, "wait": wait,
+            "mark": self._mark,
         }  # fmt: skip
         path = f"/api/resources/{self.found.snapshot['resource_id']}/combined"
         return self.found.place.daemon.ask("GET", path, query, timeout=ANSWER_SECONDS + wait)
@@ -58,6 +61,5 @@ class Following:
         return self.end is not None and time.monotonic() >= self.end
 
     def _wait(self) -> float:
-        """A second at most: what came between two questions is seen with the next answer only."""
-        left = 1.0 if self.end is None else min(1.0, self.end - time.monotonic())
+        left = QUESTION_SECONDS if self.end is None else min(QUESTION_SECONDS, self.end - time.monotonic())
         return max(0.0, left)

@@ -192,9 +192,7 @@ def _client(server: Server) -> httpx2.AsyncClient:
 
 
 def _secret(server: Server) -> dict[str, str]:
-    if server.secret_file is None:
-        return {}
-    return {"authorization": f"Bearer {Path(server.secret_file).read_text().strip()}"}
+    return {"authorization": f"Bearer {secret}"} if (secret := server.secret) else {}
 
 
 def _passed(request: Request, server: Server) -> dict[str, str]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from loommux_host.discovery import DirectoryRefused, Server, living_servers
@@ -115,19 +114,12 @@ def _named(everything: Sequence[Found], wanted: str) -> list[Found]:
 
 
 def _asked(server: Server) -> Place:
-    daemon = Daemon(server.control_url, _secret(server), client=f"{_user()} at the command line")
+    daemon = Daemon(server.control_url, server.secret, client=f"{_user()} at the command line")
     try:
         kernels = daemon.ask("GET", "/api/resources", timeout=ANSWER_SECONDS)["resources"]
     except DaemonError as error:
         return Place(server, daemon, trouble=str(error))
     return Place(server, daemon, tuple(kernels))
-
-
-def _secret(server: Server) -> str | None:
-    """What a private endpoint without rights of its own wants to see."""
-    with suppress(OSError):
-        return Path(server.secret_file).read_text().strip() if server.secret_file else None
-    return None
 
 
 def _user() -> str:

@@ -21,6 +21,7 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
+from trees import below
 
 COMMAND = [sys.executable, "-m", "loommux_host.cli"]
 MARK = "TEST_MARK_OF_A_SERVER"
@@ -70,12 +71,12 @@ class Place:
 
     def files(self) -> list[str]:
         """Every file that servers of this test have made and not removed."""
-        made = [p for p in self.temporary.rglob("*") if p != self.errors]
+        made = [p for p in below(self.temporary) if p != self.errors]
         return [str(p) for p in [*made, *self.runtime.iterdir()]]
 
     def stores(self) -> list[Path]:
         """The record stores, by process."""
-        return sorted(self.temporary.rglob("records.sqlite"), key=lambda path: int(path.parent.name))
+        return sorted(below(self.temporary, "records.sqlite"), key=lambda path: int(path.parent.name))
 
     def log(self) -> str:
         """What the servers wrote to stderr."""
@@ -218,7 +219,14 @@ async def attached(agent: Agent) -> AsyncIterator[AsyncKernelClient]:
     """A foreign client, connected by the file that status names."""
     found = re.search(r"--existing (\S+\.json)", await agent.text("status"))
     assert found is not None
-    client: Any = AsyncKernelClient(connection_file=found[1])
+    async with connected(found[1]) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connected(file: str) -> AsyncIterator[AsyncKernelClient]:
+    """A foreign client, connected by that file."""
+    client: Any = AsyncKernelClient(connection_file=file)
     client.load_connection_file()
     client.start_channels()
     try:

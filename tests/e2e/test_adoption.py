@@ -8,16 +8,15 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import psutil
 import pytest
-from driving import Place, until
+from driving import Place, connected, until
 from http_driving import Session, Web, configure, start, web
 from jupyter_client.asynchronous.client import AsyncKernelClient
+from trees import below
 
 pytestmark = [
     pytest.mark.anyio,
@@ -59,18 +58,6 @@ async def kernels(server: Web) -> dict[str, dict[str, Any]]:
     return {one["path"]: one for one in answer.json()["resources"]}
 
 
-@asynccontextmanager
-async def attached(file: str) -> AsyncIterator[AsyncKernelClient]:
-    client: Any = AsyncKernelClient(connection_file=file)
-    client.load_connection_file()
-    client.start_channels()
-    try:
-        await client.wait_for_ready(timeout=30)
-        yield client
-    finally:
-        client.stop_channels()
-
-
 async def printed_by(client: AsyncKernelClient, request: str) -> str:
     """What a cell printed, up to its end, as the client was told."""
     text = ""
@@ -99,7 +86,7 @@ async def test_a_kernel_of_a_killed_server_goes_on_under_the_next(place: Place) 
         await call(session, "restart")
         await run(session, "x = 41")
         before = (await kernels(first))["/lab"]
-        async with attached(before["connection_file"]) as client:
+        async with connected(before["connection_file"]) as client:
             request = client.execute(COUNT.format(100))
             assert "busy" in await until_busy(session)
             await kill(first)
@@ -237,7 +224,7 @@ async def test_what_cannot_be_taken_over_ends_and_the_start_says_why(place: Plac
                 await run(await Session.open(http), "x = 1")
         before = await kernels(first)
         await kill(first)
-    (notes,) = place.temporary.rglob(f"k-{before['/bad']['resource_id'][:8]}/adoption.json")
+    (notes,) = below(place.temporary, f"k-{before['/bad']['resource_id'][:8]}/adoption.json")
     notes.write_text(notes.read_text()[:100])
     async with web(place, "--port", port) as second:
         assert list(await kernels(second)) == ["/good"]

@@ -30,6 +30,11 @@ async def test_while_a_client_floods_cells_no_number_is_lost_or_doubled_on_eithe
                 number = reply["content"]["execution_count"]
                 assert number not in taken
                 taken[number] = "client"
+
+            async def is_idle() -> bool:  # the client may have had its reply before the server has heard of it
+                return ": running, idle for " in await agent.text("status")
+
+            await until(is_idle)
             await agent.run("told = [(who, number) for who, _, number in ran]")
             shown = await agent.run("print(told)")
             ran = {number: who for who, number in ast.literal_eval(shown.splitlines()[1])}

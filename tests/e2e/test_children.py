@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import psutil
@@ -152,16 +151,25 @@ async def test_children_end_with_their_home_and_with_all_that_they_started(start
 
 async def test_a_server_that_does_not_answer_costs_a_kernel_its_timeout_and_no_more(shared: Web) -> None:
     async with home(shared, "patient") as agent:
+        go, over = (shared.place.workspace / name for name in ("ask", "asked"))
         source = (
-            "import time; time.sleep(3); t = time.monotonic()\n"
+            f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nt = time.monotonic()\n"
             "try:\n    loommux.kernels(timeout=1)\n"
-            "except Exception as e:\n    print(type(e).__name__, e.status, time.monotonic() - t < 4)"
+            "except Exception as e:\n    print(type(e).__name__, e.status, time.monotonic() - t < 20)\n"
+            f"open({str(over)!r}, 'w').close()"
         )
+
+        async def asked() -> bool:
+            return over.exists()
+
         await agent.text("run_cell", freeform=f"%%loommux --wait 0.1\n{source}")
         server = psutil.Process(shared.process.pid)
         server.suspend()
-        await asyncio.sleep(6)
-        server.resume()
+        try:
+            go.touch()
+            await until(asked)
+        finally:
+            server.resume()
         assert "DaemonError timeout True" in await agent.text("wait", timeout_seconds=40, silence_seconds=40)
 
 

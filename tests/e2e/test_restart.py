@@ -13,6 +13,7 @@ import pytest
 from driving import PATIENCE, Agent, Place, attached, foreign, until
 from http_driving import web
 from oracle import is_alive, kernel_of, living_kernel_of, recorded, started_by
+from trees import below
 
 pytestmark = [
     pytest.mark.anyio,
@@ -219,7 +220,7 @@ async def restart_in_the_middle_of_writing(agent: Agent, place: Place, name: str
         status = await agent.text("status")
         kernel = re.search(r"-([0-9a-f]{8})\.json", status)
         assert kernel is not None
-        (store,) = place.temporary.rglob(f"k-{kernel[1]}/{process}/records.sqlite")
+        (store,) = below(place.temporary, f"k-{kernel[1]}/{process}/records.sqlite")
         assert recorded(store, "PRAGMA integrity_check") == [("ok",)]
         assert recorded(store, "SELECT state FROM executions WHERE number = 2") == [("killed",)]
 

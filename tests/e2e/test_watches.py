@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from driving import Agent, text_of
+from driving import Agent, text_of, until
 from shown import body, lines_of, notices
 
 pytestmark = pytest.mark.anyio
@@ -79,8 +79,16 @@ async def test_its_end_is_a_notice(agent: Agent) -> None:
     told = [line for n in range(2) for line in notices(await agent.run(f"{n}"))]
     assert not told  # the wait has told it
     await agent.run("import threading; go = threading.Event(); w = loommux.watch('told', go.wait)")
-    shown = await agent.run("go.set()\nwhile w.pending: pass\nimport time; time.sleep(0.1)")
-    assert [line for line in notices(shown) if " · watch told completed after " in line], shown
+    said = notices(await agent.run("go.set()\nwhile w.pending: pass"))
+
+    async def is_told() -> bool:
+        said.extend(notices(await agent.run("0")))
+        return bool(said)
+
+    if not said:
+        await until(is_told)
+    [line] = said
+    assert " · watch told completed after " in line
 
 
 async def test_a_restart_ends_watches_and_whoever_waits_for_them(agent: Agent) -> None:

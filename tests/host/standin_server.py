@@ -11,12 +11,12 @@ import asyncio
 import json
 import os
 import sys
+import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from loommux_host.files import KernelFiles, create_server_directory
-from loommux_host.forked import ForkedByKeeper
 from loommux_host.keeping import Keeping
 from loommux_host.launch import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
 
@@ -39,7 +39,8 @@ async def serve(job: dict[str, object], acts: list[list[str]]) -> None:
         await asyncio.to_thread(clean_up_after_dead_servers)
         say(cleaned=True)
     server = create_server_directory()
-    files = [KernelFiles(server, f"{i:08x}-id", f"k {i}") for i in range(len(acts))]
+    # Ids of their own: what carries a dead kernel's id is ended wherever it runs, also beside another test.
+    files = [KernelFiles(server, str(uuid.uuid4()), f"k {i}") for i in range(len(acts))]
     grace: Any = job.get("grace")
     keeping = Keeping(server, Path("/no/kernel"), Path("/tmp"), grace, ()) if job.get("keeper") else None
     retire = bool(job.get("retire"))
@@ -51,19 +52,11 @@ async def run(files: KernelFiles, acts: list[str], keeping: Keeping | None, *, r
     def command(launch: Path) -> list[str]:
         return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
 
-    made: list[ForkedByKeeper] = []
-
-    def kept(files: KernelFiles, process: int) -> ForkedByKeeper:
-        assert keeping is not None
-        made.append(keeping.provisioner(files, process))
-        return made[-1]
-
-    launcher = Launcher(Settings(), command=command, provisioner=kept if keeping is not None else None)
+    launcher = Launcher(Settings(), command=command, provisioner=keeping.provisioner if keeping is not None else None)
     process: KernelProcess = await launcher.start(files, "k", 1, Path("/tmp"), "session")
-    for one in made:
-        await one.note({"pid": process.pid, "init": process.init_pid})
     pids = files.directory / "1" / "pids"
     say(
+        id=files.kernel_id,
         kernel=process.pid,
         init=process.init_pid,
         keeper=keeping.pid if keeping is not None else None,

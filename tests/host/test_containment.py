@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from trees import below
 
 from loommux_host.cgroups import own_group
 from loommux_host.forked import ForkedByKeeper
@@ -97,7 +98,7 @@ class Server:
 
     def expect_nothing(self) -> None:
         until(self.no_process_left, f"the end of {[p for p in self.processes() if not gone(p)]}")
-        until(self.no_file_left, f"the end of {list(self.temporary.rglob('*'))}")
+        until(self.no_file_left, f"the end of {below(self.temporary)}")
 
     def close(self) -> None:
         self.process.kill()
@@ -270,7 +271,7 @@ def test_what_forks_all_the_time_ends_with_a_killed_server(start: Callable[..., 
     kill(server.pid)
     server.expect_nothing()
     assert not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE
-    assert not [p for p in psutil.process_iter() if str(SERVER.with_name("standin_kernel.py")) in command(p)]
+    assert not [p for p in psutil.process_iter() if server.kernels[0]["directory"] in command(p)]
 
 
 def command(process: psutil.Process) -> str:
@@ -342,13 +343,13 @@ def adopted(server: Server, work: Callable[[KeeperClient, ForkedByKeeper], Await
     async def adopt() -> None:
         client = await KeeperClient.take_over(Path(server.kernels[0]["directory"]).parent)
         [kept] = await client.kernels()
-        assert kept.note == {"pid": server.kernels[0]["kernel"], "init": server.kernels[0]["init"]}
 
         async def keeper() -> KeeperClient:
             return client
 
         made = ForkedByKeeper(keeper, [], handed_on=True)
-        await made.take_over(client, kept, "00000000-id", kept.note["pid"], kept.note["init"])
+        kernel = server.kernels[0]
+        await made.take_over(client, kept, kernel["id"], kernel["kernel"], kernel["init"])
         await work(client, made)
         await made.cleanup()
         assert await client.kernels() == []

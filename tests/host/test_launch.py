@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import sys
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Bench:
         self._made: list[tuple[Launcher, KernelFiles]] = []
 
     def files(self) -> KernelFiles:
-        return KernelFiles(self.server, f"{len(self._made):08x}-rest-of-the-id", "A Kernel")
+        return KernelFiles(self.server, str(uuid.uuid4()), "A Kernel")
 
     def launcher(self, *acts: str, **options: object) -> Launcher:
         def command(launch: Path) -> list[str]:
@@ -622,7 +623,7 @@ async def test_restarts_leave_descriptors_and_processes_where_they_were(bench: B
 
 async def test_sixty_four_kernels_run_side_by_side(bench: Bench) -> None:
     launcher = bench.launcher("ready", "sleep")
-    kernels = [KernelFiles(bench.server, f"{i:08x}", f"kernel {i}") for i in range(64)]
+    kernels = [KernelFiles(bench.server, str(uuid.uuid4()), f"kernel {i}") for i in range(64)]
     processes = await asyncio.gather(*(bench.start(launcher, files) for files in kernels))
     assert len({p.pid for p in processes}) == 64
     ended = await asyncio.gather(*(p.end(grace=0) for p in processes))

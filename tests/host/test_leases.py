@@ -405,21 +405,7 @@ def test_alert_lines_say_what_happened_and_what_keeps_the_kernel() -> None:
     assert "24 hours" in alert_line(Standing.STREAM_LOST, DEFAULT, Scope.NAMED)
 
 
-# -- presence, adoption ---------------------------------------------------------------
-
-
-def test_a_caller_is_present_with_an_open_call_a_stream_or_a_call_in_the_last_minute() -> None:
-    leases = opened(ACTIVITY)
-    assert leases.present("a", 60)
-    assert not leases.present("a", 61)
-    leases.signed("a", 61)
-    assert not leases.present("a", 61), "a ping is no call"
-    leases.stream_opened("a", 61)
-    assert leases.present("a", 5000)
-    leases.stream_closed("a", 5000)
-    leases.call_began("a", "k", ACTIVITY, 5000)
-    assert leases.present("a", 9000)
-    assert not leases.present("nobody", 0)
+# -- adoption ---------------------------------------------------------------
 
 
 def test_an_adopted_kernel_waits_for_callers_as_long_as_its_window() -> None:

@@ -97,7 +97,6 @@ class LeaseMachine(RuleBasedStateMachine):
         self.open_calls.append((caller, kernel))
         self.obey(decided)
         assert self.leases.holds(caller, kernel)
-        assert self.leases.present(caller, self.now)
         if finish:
             self.open_calls.remove((caller, kernel))
             self.obey(self.leases.call_ended(caller, kernel, self.now))

@@ -53,6 +53,7 @@ class LossyLaunching(KernelLaunching):
 
 @pytest.fixture
 async def at(tmp_path: Path, private_jupyter: Path) -> AsyncIterator[Server]:
+    LossyChannel.lost = 0
     directory, config = create_server_directory(tmp_path), Config(workspace=tmp_path)
     launcher = Launcher(config)
     registry = Registry(lambda id, name: LossyLaunching(launcher, KernelFiles(directory, id, name), config, "server"))

@@ -426,6 +426,7 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         words.refuse("server_stopping"),
         words.refuse("records_gone", kernel="lab"),
         words.refuse("records_unreadable", kernel="lab"),
+        words.refuse("records_behind", kernel="lab"),
         words.refuse("too_many_kernels", reason="64 kernels are open"),
         words.busy(7, "lab", 1.0, SESSION, mine=False),
         words.execution_not_found(9, 7),

@@ -215,12 +215,14 @@ def test_a_client_is_called_as_people_call_its_program(command: list[str], name:
 
 
 def test_a_client_that_tells_its_pid_is_called_by_its_program() -> None:
-    client = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    program = [sys.executable, "-c", "print(flush=True); input()"]
+    client = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert client.stdout is not None and client.stdout.readline()  # it has begun
         header = {"session": "s", "username": "ada", "msg_id": f"s_{client.pid}_1"}
         assert Clients("server").origin(header).label.startswith("python")
     finally:
-        client.communicate()
+        client.communicate(b"\n")
     assert Clients("server").origin(header).label == "ada"
 
 
