@@ -129,9 +129,6 @@ class KernelApp(IPKernelApp):
     def init_signal(self) -> None:
         """The kernel takes SIGINT when it starts."""
 
-    def init_pdb(self) -> None:
-        """IPython's pdb is imported when somebody uses it."""
-
     def init_code(self) -> None:
         """Startup files are the server's, not IPython's."""
         self.shell._sys_modules_keys = set(sys.modules)  # what `%reset in --aggressive` spares

@@ -71,7 +71,10 @@ def refuse_debugging_magic(name: str, line: str) -> None:
 
 
 def refuse_debuggers(allowed: Callable[[], bool]) -> None:
-    """Let debuggers start only while `allowed`; those with a stdin of their own always may."""
+    """Let debuggers start only while `allowed`; those with a stdin of their own always may.
+
+    An interrupt at a debugger's prompt ends its cell: IPython's debugger takes it for its own end.
+    """
     import pdb  # imported where it is needed: 8 ms
 
     def breakpoint_hook(*args: Any, **options: Any) -> Any:
@@ -83,7 +86,8 @@ def refuse_debuggers(allowed: Callable[[], bool]) -> None:
         if not allowed() and getattr(debugger, "stdin", None) is sys.stdin:
             raise StdinNotImplementedError(NO_DEBUGGER.format(what="pdb"))
 
-    set_trace, interaction = pdb.Pdb.set_trace, pdb.Pdb.interaction
+    set_trace, interaction, cmdloop = pdb.Pdb.set_trace, pdb.Pdb.interaction, pdb.Pdb.cmdloop
+    interrupted: set[Any] = set()
 
     @wraps(set_trace)
     def checked_set_trace(self: Any, frame: Any = None, **options: Any) -> Any:
@@ -93,11 +97,23 @@ def refuse_debuggers(allowed: Callable[[], bool]) -> None:
     @wraps(interaction)
     def checked_interaction(self: Any, *args: Any, **options: Any) -> Any:
         check(self)
-        return interaction(self, *args, **options)
+        interaction(self, *args, **options)
+        if self in interrupted:
+            interrupted.discard(self)
+            raise KeyboardInterrupt
+
+    @wraps(cmdloop)
+    def noted_cmdloop(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return cmdloop(self, *args, **options)
+        except KeyboardInterrupt:
+            interrupted.add(self)
+            raise
 
     sys.breakpointhook = breakpoint_hook
     pdb.Pdb.set_trace = checked_set_trace  # type: ignore[method-assign]
     pdb.Pdb.interaction = checked_interaction  # type: ignore[method-assign]
+    pdb.Pdb.cmdloop = noted_cmdloop  # type: ignore[method-assign]
 
 
 def refuse_second_loop() -> None:

@@ -66,6 +66,18 @@ def test_a_foreign_client_answers_its_own_prompts(kernel: KernelProcess, server:
     assert text(kernel, server.ask("status")["last_serial"]) == "hello you\n"
 
 
+@pytest.mark.parametrize("prompt", ["pdb.set_trace", "breakpoint", "pdb.run", "IPython's set_trace"])
+def test_an_interrupt_ends_a_foreign_clients_debugger(kernel: KernelProcess, server: Client, prompt: str) -> None:
+    """Python's own would ask again, for as long as nobody quits it: its client may be gone."""
+    client = kernel.foreign()
+    request = client.execute(PROMPTS[prompt] + "\n", allow_stdin=True)
+    client.receive(client.stdin)
+    server.ask("interrupt", serial=server.ask("status")["serial"])
+    reply = client.answer(client.shell, request)["content"]
+    assert (reply["status"], reply.get("ename")) == ("error", "KeyboardInterrupt")
+    assert server.run("1 + 1").state is State.COMPLETED
+
+
 @pytest.mark.parametrize("code", ["exit()", "quit()", "exit", "quit", "exit(3)", "for i in range(3):\n    exit()"])
 def test_exit_ends_the_cell_and_not_the_kernel(kernel: KernelProcess, server: Client, code: str) -> None:
     server.run("kept = 'kept'")
