@@ -20,7 +20,8 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-setup-clients: setup system-clients $(VENV)/.installed-clients tests/clients/node_modules/.installed
+setup-clients: setup system-clients $(VENV)/.installed-clients tests/clients/node_modules/.installed \
+	$(VENV)/ipykernel-suite/.installed
 
 $(VENV)/.installed-clients: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev,clients]'
@@ -33,6 +34,16 @@ system-clients:
 
 tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/package-lock.json
 	$(NPM) install --prefix tests/clients --omit=optional --no-audit --no-fund --ignore-scripts --loglevel=error
+	touch $@
+
+# ipykernel's own tests, from the sdist of the installed release.
+$(VENV)/ipykernel-suite/.installed: $(VENV)/.installed-clients
+	rm -rf $(@D)
+	mkdir $(@D)
+	version=$$($(BIN)/python -c 'import ipykernel; print(ipykernel.__version__)') && \
+	$(BIN)/python -m pip download --quiet --no-deps --no-binary ipykernel --no-build-isolation --dest $(@D) \
+		"ipykernel==$$version" && \
+	tar -xf $(@D)/ipykernel-$$version.tar.gz -C $(@D) --strip-components=1 "ipykernel-$$version/tests"
 	touch $@
 
 # The main job, shown: a real MCP client over stdio; what it prints is what an agent sees.
