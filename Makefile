@@ -36,7 +36,7 @@ tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/
 	$(NPM) install --prefix tests/clients --omit=optional --no-audit --no-fund --ignore-scripts --loglevel=error
 	touch $@
 
-# ipykernel's own tests, from the sdist of the installed release.
+# ipykernel's own tests, from the sdist of the installed release, with the plugins of pytest that they need.
 $(VENV)/ipykernel-suite/.installed: $(VENV)/.installed-clients
 	rm -rf $(@D)
 	mkdir $(@D)
@@ -44,6 +44,7 @@ $(VENV)/ipykernel-suite/.installed: $(VENV)/.installed-clients
 	$(BIN)/python -m pip download --quiet --no-deps --no-binary ipykernel --no-build-isolation --dest $(@D) \
 		"ipykernel==$$version" && \
 	tar -xf $(@D)/ipykernel-$$version.tar.gz -C $(@D) --strip-components=1 "ipykernel-$$version/tests"
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D)/plugins "pytest-asyncio>=1" "flaky>=3.8"
 	touch $@
 
 # The main job, shown: a real MCP client over stdio; what it prints is what an agent sees.

@@ -11,17 +11,21 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from loommux_host.files import DirectoryRefused, server_directories
 
+if TYPE_CHECKING:
+    import psutil
+
 FILE = "server.json"
-#: How much later than its own start a process may seem to have begun: clocks of both kinds are coarse.
+#: How much later than its own start a process may seem to have begun: the system tells it by a coarse clock.
 CLOCK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One living server. Paths are absolute; `started_at` is in seconds since the epoch.
+    """One living server. Paths are absolute; `started_at` is in seconds since the epoch, `uptime` the system's then.
 
     `transport` is ``stdio`` or ``http``, `endpoint` what an HTTP server printed when it began
     to listen. `control_url` is its private socket, `secret_file` what has to be shown there, if anything.
@@ -30,6 +34,7 @@ class Server:
     pid: int
     version: str
     started_at: float
+    uptime: float
     workspace: str
     transport: str
     control_url: str
@@ -52,8 +57,18 @@ class Server:
 
         with suppress(psutil.Error):
             process = psutil.Process(self.pid)
-            return process.create_time() <= self.started_at + CLOCK_SECONDS and process.status() != "zombie"
+            return was_there(process, self.uptime) and process.status() != "zombie"
         return False
+
+
+def was_there(process: psutil.Process, uptime: float) -> bool:
+    """Whether it had begun by then, in seconds since the system did: no clock that is set makes it another.
+
+    Raises `psutil.Error`.
+    """
+    import psutil
+
+    return process.create_time() - psutil.boot_time() <= uptime + CLOCK_SECONDS
 
 
 def publish(directory: Path, server: Server) -> None:
@@ -79,4 +94,4 @@ def read(directory: Path) -> Server | None:
     return None
 
 
-__all__ = ["DirectoryRefused", "Server", "living_servers", "publish", "read"]
+__all__ = ["DirectoryRefused", "Server", "living_servers", "publish", "read", "was_there"]

@@ -33,6 +33,7 @@ from loommux_host.private import App, Private
 from loommux_host.stdio import Stdio
 from loommux_host.version import VERSION
 from loommux_host.watched_calls import WatchedCalls
+from loommux_kernel.clock import uptime
 from loommux_kernel.protocol import now
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Host:
             config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
             provisioner=self.keeping.provisioner if self.keeping is not None else None,
         )  # fmt: skip
-        self._started_at = now()
+        self._started_at, self._uptime = now(), uptime()
         self.publish()
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex if inherited is None else inherited.identity.session
@@ -98,6 +99,7 @@ class Host:
             pid=os.getpid(),
             version=VERSION,
             started_at=self._started_at,
+            uptime=self._uptime,
             workspace=str(config.workspace),
             transport="http" if config.server else "stdio",
             endpoint=endpoint,
@@ -174,7 +176,7 @@ class Host:
 
         config = self.config
         return Identity(
-            VERSIONS, os.getpid(), self._started_at, str(config.workspace), endpoint, str(config.kernel_python),
+            VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(config.kernel_python),
             self.session,
         )  # fmt: skip
 

@@ -24,9 +24,9 @@ MODULES = (
     "IPython.utils.wildcard",
     "IPython.core.oinspect",
     "IPython.core.completerlib",
+    "IPython.core.debugger",
     "IPython.core.logger",
     "IPython.extensions.storemagic",
-    "pdb",
     "unicodedata",
 )
 

@@ -27,12 +27,13 @@ VERSIONS = (FORMAT, PROTOCOL_VERSION)
 class Identity:
     """Whose kernels they are. `endpoint` is the address or the socket that was listened on.
 
-    `session` is the server's Jupyter client session: what the kernels know their server by.
+    `uptime` is the system's when the server began, in seconds. `session` is the server's Jupyter
+    client session: what the kernels know their server by.
     """
 
     versions: tuple[int, ...]
     pid: int
-    started_at: float
+    uptime: float
     workspace: str
     endpoint: str
     python: str

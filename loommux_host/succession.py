@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.config import Config
+from loommux_host.discovery import was_there
 from loommux_host.files import DirectoryRefused, ServerDirectory, check_private, server_directories, taken_over
 from loommux_host.keeper_client import KeeperClient, KeeperGone, KeeperRefused, Kept
 from loommux_host.keeper_wire import SOCKET_NAME
@@ -39,8 +40,6 @@ DYING_SECONDS = 3.0
 LOOK_SECONDS = 0.05
 #: How long what cannot be taken over may take to end.
 END_SECONDS = 5.0
-#: How much later than its own start a process may seem to have begun: clocks of both kinds are coarse.
-CLOCK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _end_if_stopped(identity: Identity) -> bool:
         return False
     try:
         process = psutil.Process(identity.pid)
-        same = process.create_time() <= identity.started_at + CLOCK_SECONDS and process.uids().real == os.getuid()
+        same = was_there(process, identity.uptime) and process.uids().real == os.getuid()
         if not same or process.status() != psutil.STATUS_STOPPED:
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

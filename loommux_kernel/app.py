@@ -6,6 +6,7 @@ order of start and end. `__main__` runs one; it makes the one `GatedKernel`.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import faulthandler
@@ -13,6 +14,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -127,7 +129,9 @@ class KernelApp(IPKernelApp):
         unused.io_loop.close()
 
     def init_signal(self) -> None:
-        """The kernel takes SIGINT when it starts."""
+        """The kernel takes SIGINT when it starts; SIGWINCH, which pdb's readline takes, is for a terminal."""
+        if hasattr(signal, "SIGWINCH"):
+            signal.signal(signal.SIGWINCH, signal.SIG_DFL)
 
     def init_code(self) -> None:
         """Startup files are the server's, not IPython's."""
@@ -137,6 +141,8 @@ class KernelApp(IPKernelApp):
 
     def initialize(self, argv: list[str] | None = None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL)
+        # tornado would ask for one that is not there, which warns from Python 3.12 on, and a warning may be an error
+        asyncio.set_event_loop(asyncio.new_event_loop())
         with without_debugpy():
             super().initialize([])
         # after the user's handlers, whose output is recorded, and before ipykernel's, which end the IOPub thread

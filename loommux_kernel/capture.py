@@ -272,11 +272,12 @@ class Capture(Output):
     def open_streams(self, stderr: Any) -> None:
         """Put the streams in place; loggers that wrote to the old `stderr` go on to the process's own log."""
         self.open()
-        log = os.fdopen(os.dup(self._descriptors.original(2)), "w", errors="backslashreplace", buffering=1)
-        for logger in [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]:
-            for handler in logger.handlers:
-                if isinstance(handler, logging.StreamHandler) and handler.stream is stderr:
-                    handler.setStream(log)
+        loggers = [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+        handlers = [h for one in loggers for h in one.handlers if isinstance(h, logging.StreamHandler)]
+        if moved := [handler for handler in handlers if handler.stream is stderr]:
+            log = os.fdopen(os.dup(self._descriptors.original(2)), "w", errors="backslashreplace", buffering=1)
+            for handler in moved:
+                handler.setStream(log)
 
 
 def stream_for(session: TappedSession, _iopub: Any, name: str, **_options: Any) -> OrderedStream:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 
 
-def _steady() -> float:
-    """Seconds of a clock that nobody can set, and that goes on while the machine sleeps where there is one."""
+def uptime() -> float:
+    """Seconds since the system began; nobody can set them, and they go on while it sleeps where that can be had."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-_began = time.time() - _steady()
+_began = time.time() - uptime()
 
 
 def now() -> float:
@@ -22,7 +22,7 @@ def now() -> float:
     The server's clock as of its start, gone on steadily: a clock that is set later would make
     durations untrue. Its kernels keep the same time.
     """
-    return _began + _steady()
+    return _began + uptime()
 
 
 def clock() -> float:

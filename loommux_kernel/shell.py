@@ -8,6 +8,7 @@ traceback is written `tracebacks`'s. The kernel's shell class builds on it.
 
 from __future__ import annotations
 
+import codeop
 import sys
 import warnings
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ class Shell(ZMQInteractiveShell):
         super().__init__(*args, **options)
         # said after every `sys.exit()`, and wrong here
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
+        # for those who complete what they type; with it, what is unfinished is no ordinary SyntaxError from 3.13 on
+        self.compile.flags &= ~codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
         refusals.refuse_debuggers(self._foreign)
         refusals.refuse_second_loop()
         libraries.mend_libraries()

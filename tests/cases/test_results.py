@@ -50,7 +50,7 @@ FAILING = {
     "1/0": ("error", "ZeroDivisionError", "division by zero"),
     "%%bash\nfalse": ("error", "CalledProcessError", "returned non-zero exit status 1."),
     "raise ExceptionGroup('g', [ValueError('a'), KeyError('b')])": ("error", "ExceptionGroup", "g (2 sub-exceptions)"),
-    "x = (": ("error", "SyntaxError", "incomplete input"),
+    "x = (": ("error", "SyntaxError", "'(' was never closed"),
     "!exit 3": ("completed", None, None),
 }
 

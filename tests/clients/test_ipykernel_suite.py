@@ -58,7 +58,7 @@ def run(tmp_path: Path, listed: list[str]) -> dict[str, str]:
         "HOME": str(home),
         "JUPYTER_PATH": str(spec.parents[1]),
         "LEFT_OUT": "\n".join(listed),
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(SUITE.with_name("plugins"))]),
         "TMPDIR": str(temporary),
     }
     for name in [name for name in environment if name.startswith("PYTEST_")]:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 
 SETUP = """\
 import asyncio, concurrent.futures, ctypes, logging, multiprocessing, os, subprocess, sys, threading, time, warnings
+warnings.filterwarnings('ignore', 'This process .* is multi-threaded')  # of a fork, from Python 3.12 on
 libc = ctypes.CDLL(None)
 old = logging.getLogger('old'); old.handlers = [logging.StreamHandler()]; old.setLevel(logging.INFO)
 pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -80,6 +81,7 @@ def wait_and(say, *words): time.sleep(0.6); say(*words)
 threading.Thread(target=wait_and, args=(print, 'thread')).start()
 pool.submit(wait_and, print, 'pool worker')
 async def task(): await asyncio.sleep(0.6); print('task'); old.info('old handler of a task'); 1 / 0
+warnings.filterwarnings('ignore', 'This process .* is multi-threaded')
 kept = asyncio.create_task(task())
 child = subprocess.Popen('sleep 0.6; echo child; echo child error >&2', shell=True)
 def timed(): print('callback')

@@ -51,7 +51,7 @@ def short(value: object) -> tuple[Any, Any, Any]:
         (10**300, ("int", None, "int of 997 bits")),
         (list(range(100)), ("list", 100, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … 90 more]")),
         (types, ("module", None, "types")),
-        (Path, ("type", None, "class pathlib.Path")),
+        (Path, ("type", None, f"class {Path.__module__}.Path")),
         (short, ("function", None, "short(value)")),
         (len, ("builtin_function_or_method", None, "len")),
         ([[[[[1]]]]], ("list", 1, "[[[[…]]]]")),
