@@ -11,9 +11,10 @@ from importlib.metadata import version
 from bench.kernels import from_keeper
 from bench.measures import MEASURES as OVER_STDIO
 from bench.measures import Row
+from bench.page import idle_page
 from bench.sessions import sessions
 
-MEASURES = {**OVER_STDIO, "from_keeper": from_keeper, "sessions": sessions}
+MEASURES = {**OVER_STDIO, "from_keeper": from_keeper, "sessions": sessions, "idle_page": idle_page}
 
 
 def table(rows: list[Row]) -> str:

@@ -10,14 +10,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import nbformat
+import psutil
 import pytest
 from conftest import LISTENING, PATIENCE
+from jupyter_client.blocking.client import BlockingKernelClient
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -243,6 +246,58 @@ def test_a_million_lines_stay_light_and_any_of_them_is_reached(site: Site, page:
     used = {one["name"]: one["value"] for one in metrics.send("Performance.getMetrics")["metrics"]}
     assert used["JSHeapUsedSize"] < 200e6
     assert used["Nodes"] < 20_000
+
+
+def test_sixty_four_kernels_with_five_thousand_executions_and_a_flood_stay_light(
+    site: Site, page: Page, browser: Browser, faults: list[str]
+) -> None:
+    (site.workspace / ".loommux" / "config.py").write_text("max_kernels = 64\n")
+    site.end()
+    site.start()
+    agents = [site.agent(f"agent-{n}", f"kernel-{n}") for n in range(64)]
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda agent: agent.run("1"), agents))
+    for kernel in site.kernels().values():
+        run_many(kernel["connection_file"], 79)
+    assert sum(kernel["execution_count"] for kernel in site.kernels().values()) == 64 * 80
+    page.goto(site.base)
+    page.locator("tr.main").nth(63).wait_for()
+    agents[5].run("%%loommux --wait 0.5\nn = 0\nwhile True:\n    n += 1\n    print('line', n)")
+    page.locator("tr.main samp", has_text="line").wait_for()
+    for name in ("kernel-63", "kernel-5", "kernel-20", "kernel-5"):
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("heading", name=name).wait_for()
+        page.locator(".item.cell").first.wait_for()
+        if name == "kernel-5":
+            last = page.locator(".output .line .text").last
+            seen = last.inner_text()
+            soon(lambda last=last, seen=seen: last.inner_text() != seen)
+        else:
+            executions, first = page.locator(".list"), page.locator(".item.cell .number", has_text=re.compile("^1$"))
+            soon(lambda e=executions, f=first: e.evaluate("e => { e.scrollTop = e.scrollHeight }") or f.count())
+        assert memory_of_pages(browser) < 200e6
+        page.go_back()
+    agents[5].call("interrupt")
+
+
+def run_many(connection_file: str, cells: int) -> None:
+    """As an attached client that waits for the last only."""
+    client = BlockingKernelClient(connection_file=connection_file)
+    client.load_connection_file()
+    client.start_channels()
+    asked = [client.execute(f"{n}") for n in range(cells)]
+    while client.get_shell_msg(timeout=PATIENCE)["parent_header"].get("msg_id") != asked[-1]:
+        pass
+    client.stop_channels()
+
+
+def memory_of_pages(browser: Browser) -> int:
+    """Bytes of the browser's largest page that nothing else shares."""
+    session = browser.new_browser_cdp_session()
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    session.detach()
+    return max(psutil.Process(one["id"]).memory_full_info().uss for one in processes if one["type"] == "renderer")
 
 
 def test_what_code_says_is_text_and_never_acts(site: Site, page: Page) -> None:
