@@ -78,11 +78,11 @@ def _detail(outcome: Interrupted) -> str:
     if outcome.result != "interrupt_sent":
         return ""
     if not outcome.answered:
-        return ", and the kernel has not taken the interrupt yet: native code holds the interpreter"
+        return ", and the kernel has not taken the interrupt yet: native code holds the interpreter, or it is stopped"
     if outcome.felt is None:
         return "; it has caught the interrupt, or native code holds it off"
     return (
         "; it has caught the interrupt and goes on"
         if outcome.felt
-        else "; it has not felt the interrupt yet: native code holds it off"
+        else "; it has not felt the interrupt yet: native code holds it off, or the cell ignores SIGINT"
     )

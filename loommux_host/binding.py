@@ -59,6 +59,8 @@ class Binder:
     _gone: dict[str, str] = field(default_factory=dict)
     #: Modern callers that have been told where they work: (caller, kernel).
     _introduced: set[tuple[str, str]] = field(default_factory=set)
+    #: Kernels that were retired, by (caller, name): those who worked in one learn it when they ask for the name again.
+    _retired: dict[tuple[str, str], str] = field(default_factory=dict)
     #: Counts what was decided and is told to a caller, and what was told.
     moves: int = 0
 
@@ -85,8 +87,11 @@ class Binder:
         for handle in [handle for handle, known in self._handles.items() if known.kernel is kernel]:
             del self._handles[handle]
             self._gone[handle] = kernel.id
+        self._retired |= {(who, kernel.name): kernel.id for who, id in self._introduced if id == kernel.id}
         while len(self._gone) > GONE_KEPT:
             del self._gone[next(iter(self._gone))]
+        while len(self._retired) > GONE_KEPT:
+            del self._retired[next(iter(self._retired))]
         self._introduced = {pair for pair in self._introduced if pair[1] != kernel.id}
 
     def holds(self, kernel: Kernel) -> bool:
@@ -204,13 +209,15 @@ class Binder:
 
     def _introduce(self, caller: Caller, opened: Opened, more: str = "") -> Binding:
         """A kernel that others may use too; its line is told to each caller once."""
-        pair = (caller.id, opened.kernel.id)
+        pair, asked = (caller.id, opened.kernel.id), (caller.id, opened.kernel.name)
         known = pair in self._introduced
-        line = None if known and not more else _line(opened, more)
+        retired = self.leasing.why_retired(self._retired[asked]) if asked in self._retired else None
+        line = None if known and not more else _line(opened, (f"; {retired}" if retired else "") + more)
 
         def delivered() -> None:
             self.moves += pair not in self._introduced
             self._introduced.add(pair)
+            self._retired.pop(asked, None)
 
         return self._binding(caller, opened.kernel, line, delivered, fresh=not opened.new and not known)
 

@@ -306,4 +306,5 @@ def require_trusted(path: Path, status: os.stat_result | None = None) -> None:
             "config_untrusted", f"{path} belongs to user {status.st_uid}, not to you; it would run as you"
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError("config_untrusted", f"others may write {path}; chmod go-w {path}")
+        what = f"-R go-w {path}" if path.is_dir() else f"go-w {path}"  # what is in it is looked at too
+        raise ConfigError("config_untrusted", f"others may write {path}; chmod {what}")

@@ -178,7 +178,7 @@ def restart(answer: RestartAnswer) -> list[str]:
         )
     if answer.ended_processes:
         ended.append(plural(answer.ended_processes, "child process", "child processes"))
-    lines.append(f"Ended with it: {', '.join(ended)}." if ended else "Nothing else was running.")
+    lines.append(f"Ended with it: {', '.join(ended)}." if ended else "No cell and no other process was running.")
     if answer.left:
         lines.append(not_ended(answer.left))
     if answer.attached_clients:

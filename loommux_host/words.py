@@ -150,7 +150,7 @@ REFUSALS: dict[str, Word] = {
     "kernel_not_found": Word("there is no such kernel", "there is no kernel {name}; {known}."),
     "kernel_busy": Word(
         "the kernel runs a cell, and it was not said that this may be ended",
-        "{what}. Nothing was recycled; pass force=true to end it.",
+        "{what}. Nothing was recycled; pass force=true, or --force, to end it.",
     ),
     "other_home": Word(
         "the kernel belongs to another home than the kernel that calls",

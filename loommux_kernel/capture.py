@@ -31,7 +31,7 @@ from traitlets import Any as AnyTrait
 
 from loommux_kernel import contexts
 from loommux_kernel.contexts import current_execution
-from loommux_kernel.ends import safe_text
+from loommux_kernel.ends import message_of, safe_text
 from loommux_kernel.gate import Execution
 from loommux_kernel.messages import RECORDED, Messages
 from loommux_kernel.ordered import PENDING_BYTES
@@ -262,7 +262,9 @@ class Capture(Output):
 
     def _task_failed(self, serial: int, error: BaseException, name: str) -> None:
         text, shown = self._shell.rendered(error)
-        self.traceback(serial, text, shown, f"the task {name} failed after the cell ended: {text.splitlines()[-1]}")
+        message = (message_of(error).splitlines() or [""])[0]
+        why = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        self.traceback(serial, text, shown, f"the task {name} failed after the cell ended: {why}")
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()

@@ -9,6 +9,11 @@ A *mark* is a place in the ordered queue that stands for a file's growth until
 then; the recorder takes the bytes in when the mark's turn comes. `streams` marks
 before it puts Python's text, so that the two stay in order. `recorder` calls
 `watch`, `capture` the rest.
+
+A program that opens its own output anew (``echo x > /dev/stderr``) truncates the
+file. Each file begins with a few bytes of ours, so that this is seen; from then on
+its whole content is looked at after each change, and what came between two looks
+may be lost, which is said.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,9 +40,10 @@ except ImportError:  # Windows
 
 #: Bytes that one mark stands for at the most, and that are read at once.
 BLOCK_BYTES = 1 << 20
-#: Growth that is read when it is marked: a program that opens its own output anew
-#: (``> /dev/stderr``) truncates the file.
+#: Growth that is read when it is marked, before a program may truncate the file.
 EAGER_BYTES = 1 << 16
+#: What a file begins with as long as nobody has truncated it.
+HEAD = b"loommux\n"
 #: Bytes taken in before their blocks go back to the disk.
 PUNCH_BYTES = 4 << 20
 #: Seconds between two looks whether retired files may go, where nothing tells of it.
@@ -58,12 +65,21 @@ class DescriptorFile:
         self.path = path
         self.stream = stream
         self.serial = serial
-        self.fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _begin(path)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.identity = _identity(self.fd)
-        self.marked = 0
+        self.marked = len(HEAD)
         self.generation = 0
         self.retired = False
-        self._taken = 0
+        #: Once it was truncated: what it held at the last look, and when that was changed.
+        self.seen: bytes | None = None
+        self.changed_at = 0
+        #: How often what it held was new to somebody who looked, since changes were last told.
+        self.looks = 0
+        #: Told changes that are no output: the head is written by us.
+        self.own = 1
+        self.told = False
+        self._taken = len(HEAD)
         self._punched = 0
         self._decoder = _decoder()
 
@@ -93,9 +109,12 @@ class DescriptorFile:
         self._taken = self._punched = 0
         self._decoder = _decoder()
         if lost > 0:
-            fd = 1 if self.stream is Stream.STDOUT else 2
-            words = f"[{lost} bytes lost: a program truncated fd {fd}; write to >&{fd}, not > /dev/{self.stream}]\n"
-            recorder.take_in(serial, self.stream, words, self.path, 0)
+            self.say_lost(serial, f"{lost} bytes lost", recorder)
+
+    def say_lost(self, serial: int, what: str, recorder: Taker) -> None:
+        fd = 1 if self.stream is Stream.STDOUT else 2
+        words = f"[{what}: a program truncated fd {fd}; write to >&{fd}, not > /dev/{self.stream}]\n"
+        recorder.take_in(serial, self.stream, words, self.path, self._taken)
 
     def rest(self, serial: int, recorder: Taker) -> None:
         """Half a character that nothing will complete."""
@@ -130,6 +149,7 @@ class DescriptorFile:
             self.path.unlink()
 
     def _punch(self) -> None:
+        self._punched = max(self._punched, 4096)  # the head stays
         end = self._taken & ~4095
         with contextlib.suppress(OSError):
             fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
@@ -189,7 +209,7 @@ class Descriptors:
         """From here on fd 1 and 2 belong to that execution."""
         with self._queue.lock:
             self.mark()
-            if self.shared:
+            if self.shared or any(file.seen is not None for file in self.current):
                 for file in self.current:
                     file.retired = True
                 self.retired += self.current
@@ -217,20 +237,20 @@ class Descriptors:
     def mark(self) -> None:
         """Put a mark for each file that changed since its last one."""
         with self._queue.lock:
-            for file in self.current:
-                size = file.size()
-                if size != file.marked:
-                    self._mark(file, size)
-            for file in self.retired:
-                size = file.size()
-                if size != file.marked:
-                    self._mark(file, size)
+            for file in (*self.current, *self.retired):
+                self._mark(file, file.size())
 
     def _mark(self, file: DescriptorFile, size: int) -> None:
-        if size < file.marked:
+        if file.seen is None and _read_at(file.fd, len(HEAD), 0) != HEAD:
             file.generation += 1
             self._queue.put(partial(file.restart, file.serial, file.marked))
-            file.marked = 0
+            file.marked, file.seen = 0, b""
+        if file.seen is not None:
+            changed = self._look(file, file.seen)
+            if changed is None:
+                return
+            size = changed
+        file.looks += size != file.marked
         if 0 < size - file.marked <= EAGER_BYTES and self._queue.pending < PENDING_BYTES:
             data = _read_at(file.fd, size - file.marked, file.marked)
             self._queue.put(partial(file.take_data, file.serial, data), size=len(data), held=len(data))
@@ -241,6 +261,25 @@ class Descriptors:
             take = partial(file.take, file.serial, upto, file.generation)
             self._queue.put(take, size=upto - file.marked)
             file.marked = upto
+
+    def _look(self, file: DescriptorFile, seen: bytes) -> int | None:
+        """The size of a file that was truncated, if it has changed; without a mark when it was written anew."""
+        status = os.fstat(file.fd)
+        if (status.st_size, status.st_mtime_ns) == (file.marked, file.changed_at):
+            return None
+        file.seen, file.changed_at = _read_at(file.fd, EAGER_BYTES, 0), status.st_mtime_ns
+        if file.marked and not (status.st_size > file.marked and file.seen.startswith(seen)):
+            file.generation += 1
+            self._queue.put(partial(file.restart, file.serial, file.marked))
+            file.marked = 0
+        return status.st_size
+
+    def end(self) -> None:
+        """The execution's end: what is in the files is its own, and so is the word that something was lost."""
+        with self._queue.lock:
+            self.mark()
+            if any(file.seen is not None for file in self.current):
+                self._changed()
 
     def sizes(self) -> list[int]:
         """How much each file of the current pair holds."""
@@ -260,14 +299,36 @@ class Descriptors:
 
     def changed(self) -> None:
         """Mark what grew, and let go of the retired files that nobody can write any more."""
+        with self._queue.lock:
+            self._changed()
+
+    def _changed(self) -> None:
         closed = set()
+        writings: Counter[str] = Counter()
+        opened: set[str] = set()
         if self._notify is not None:
             for mask, name in libc.watched(self._notify):
                 if mask & (libc.IN_CLOSE_WRITE | libc.IN_Q_OVERFLOW):
                     closed.add(name)
+                if mask & libc.IN_OPEN:
+                    opened.add(name)
+                if mask & libc.IN_MODIFY and (name in opened or not writings[name]):
+                    writings[name] += 1
+                    opened.discard(name)
         self.mark()
+        for file in (*self.current, *self.retired):
+            if writings[file.path.name]:
+                self._check(file, writings[file.path.name])
         if closed:
             self._let_go(lambda file: file.path.name in closed or "" in closed)
+
+    def _check(self, file: DescriptorFile, writings: int) -> None:
+        """Say it when a file that was truncated was written to, and opened anew, more often than it was looked at."""
+        writings -= file.own
+        if file.seen is not None and writings > max(1, file.looks) and not file.told:
+            file.told = True
+            self._queue.put(partial(file.say_lost, file.serial, "lines may be missing here"))
+        file.own = file.looks = 0
 
     def poll(self) -> None:
         """What `changed` does, where nothing tells of changes."""
@@ -285,6 +346,10 @@ class Descriptors:
                 self._queue.put(partial(_remove, file))
 
     def _open_pair(self, serial: int) -> None:
+        if not self._directory.is_dir():  # somebody cleans up the temporary directory
+            self._directory.mkdir(mode=0o700, parents=True)
+            if self._notify is not None:
+                libc.watch_more(self._notify, self._directory)
         self._count += 1
         self.current = []
         for fd, stream, suffix in _TARGETS:
@@ -297,7 +362,15 @@ class Descriptors:
 
 def _announce(file: DescriptorFile, serial: int, recorder: Taker) -> None:
     """The store must know of a file before anything is in it: the finisher reads what is left."""
-    recorder.take_in(serial, file.stream, "", file.path, 0)
+    recorder.take_in(serial, file.stream, "", file.path, len(HEAD))
+
+
+def _begin(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, HEAD)
+    finally:
+        os.close(fd)
 
 
 def _remove(file: DescriptorFile, recorder: Any) -> None:

@@ -31,6 +31,7 @@ from loommux_kernel.listening import ListeningKernel, refused
 from loommux_kernel.notices import Notices
 from loommux_kernel.protocol import (
     METADATA_KEY,
+    Counts,
     Origin,
     OriginKind,
     Reply,
@@ -231,14 +232,17 @@ class GatedKernel(ListeningKernel):
             if self.gate.running is not None:
                 self.gate.end(execution.serial, count=self.shell.execution_count)
         evalue = f"the kernel failed around this cell: {type(error).__name__}: {message_of(error)}"
+        body = f"KernelFault: {evalue}\n"  # of what was recorded nothing is known
         reply = Reply(
             serial=execution.serial,
             number=execution.number,
             state=State.ERROR,
             started_at=execution.started_at,
             completed_at=now(),
+            counts=Counts(body.count("\n"), len(body), len(body.encode())),
             ename="KernelFault",
             evalue=evalue,
+            body=body,
             sequence=self.capture.sequence,
         )
         return refused("KernelFault", evalue), reply

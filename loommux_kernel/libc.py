@@ -21,6 +21,7 @@ _IO_LINE_BUFFERED = 1  # _IOLBF
 _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 IN_MODIFY = 0x2
 IN_CLOSE_WRITE = 0x8
+IN_OPEN = 0x20
 IN_Q_OVERFLOW = 0x4000
 _IN_CLOEXEC_NONBLOCK = os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 _EVENT = struct.Struct("iIII")
@@ -69,10 +70,15 @@ def watch_directory(path: Path) -> int | None:
     fd = _LIBC.inotify_init1(_IN_CLOEXEC_NONBLOCK)
     if fd < 0:
         return None
-    if _LIBC.inotify_add_watch(fd, os.fsencode(path), IN_MODIFY | IN_CLOSE_WRITE) < 0:
+    if not watch_more(fd, path):
         os.close(fd)
         return None
     return fd
+
+
+def watch_more(fd: int, path: Path) -> bool:
+    """Have it tell of that directory too; whether it will."""
+    return _LIBC.inotify_add_watch(fd, os.fsencode(path), IN_MODIFY | IN_OPEN | IN_CLOSE_WRITE) >= 0
 
 
 def watched(fd: int) -> Iterator[tuple[int, str]]:

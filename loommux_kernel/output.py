@@ -150,7 +150,7 @@ class Output:
             return Finished()
         libc.flush_stdout()
         restored = self.open().restore() + self._descriptors.restore()
-        self._descriptors.mark()
+        self._descriptors.end()
         if restored:
             label = "" if execution.number is None else f"In [{execution.number}]"
             self.notice(execution.serial, execution.number, label, RESTORED.format(", ".join(restored)))

@@ -81,7 +81,9 @@ class OrderedStream(io.TextIOBase):
         cost = len(text) + WRITE_COST
         with queue.lock:
             out, err = self._descriptors.current
-            if _lseek(out.fd, 0, _END) != out.marked or _lseek(err.fd, 0, _END) != err.marked:
+            # a truncated file may have its size again
+            grown = _lseek(out.fd, 0, _END) != out.marked or _lseek(err.fd, 0, _END) != err.marked
+            if grown or out.seen is not None or err.seen is not None:
                 self._descriptors.mark()
             if queue.channel is not channel:
                 queue.items.append(channel)

@@ -62,6 +62,17 @@ def all_of(config: Config) -> Iterator[Check]:
     yield from hosts()
 
 
+def without_configuration(why: str) -> Iterator[Check]:
+    """What can be looked at while the configuration is refused, and why it is."""
+    yield Check("version", f"loommux {VERSION}")
+    yield interpreter()
+    yield packages()
+    yield Check("configuration", why, "bad", "no server starts before that; what depends on it was not looked at")
+    yield room()
+    yield from servers()
+    yield from hosts()
+
+
 def interpreter() -> Check:
     kind = "" if sys.prefix == sys.base_prefix else ", in a virtual environment"
     return Check("interpreter", f"{sys.executable}, Python {platform.python_version()} on {platform.system()}{kind}")
@@ -184,7 +195,7 @@ def hosts() -> Iterator[Check]:
             if isinstance(command, str) and shutil.which(command) is None:
                 mend = "loommux install --replace, from the environment that it should start"
                 yield Check(host.title, f"{path()} starts {command}, which is not there", "bad", mend)
-    mend = None if known else "loommux install"
+    mend = None if known else f"loommux install --client NAME, one of {', '.join(HOSTS)}"
     yield Check(
         "hosts", f"set up: {', '.join(known)}" if known else "none is set up yet", "ok" if known else "warn", mend
     )

@@ -10,12 +10,12 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from loommux_host.config import Config, ConfigError, load, parse
+from loommux_host.config import ConfigError, load, parse
 from loommux_host.doctor import findings
 
 from . import trial
-from .checks import Check, all_of
-from .outcome import DONE, FAILED, Refused, json_argument, say, show, show_json
+from .checks import Check, all_of, without_configuration
+from .outcome import DONE, FAILED, json_argument, say, show, show_json
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
@@ -29,12 +29,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     flags = (["--config", options.config] if options.config else []) + (["--spawn"] if options.spawn else [])
-    try:
-        config = load(parse(flags))
-    except ConfigError as error:
-        raise Refused(error.status, error.message) from None
     found: list[Check] = []
-    for check in _checks(config, flags, with_trial=not options.no_trial):
+    for check in _checks(flags, with_trial=not options.no_trial):
         found.append(check)
         if not options.json:
             _tell(check)
@@ -46,7 +42,12 @@ def run(options: Namespace) -> int:
     return DONE if good else FAILED
 
 
-def _checks(config: Config, flags: list[str], *, with_trial: bool) -> Iterator[Check]:
+def _checks(flags: list[str], *, with_trial: bool) -> Iterator[Check]:
+    try:
+        config = load(parse(flags))
+    except ConfigError as error:
+        yield from without_configuration(f"{error.status}: {error.message}")
+        return
     yield from all_of(config)
     for one in findings(config):
         yield Check(one.subject, one.text, "ok" if one.good else "bad", None if one.good else "see docs/settings.md")

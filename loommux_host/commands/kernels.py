@@ -30,7 +30,8 @@ def run(options: Namespace) -> int:
 
 
 def _fields(place: Place) -> dict[str, Any]:
-    return {**asdict(place.server), "kernels": list(place.kernels), "trouble": place.trouble}
+    server = {name: value for name, value in asdict(place.server).items() if name != "uptime"}  # the system's
+    return {**server, "kernels": list(place.kernels), "trouble": place.trouble}
 
 
 def _shown(place: Place) -> str:

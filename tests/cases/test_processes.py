@@ -39,4 +39,4 @@ async def test_a_restart_counts_also_what_the_old_process_ended_itself(agent: Ag
     said = await agent.text("restart")
     assert f"\nEnded with it: {len(started)} child processes.\n" in said
     assert [p for p in started if is_alive(p)] == []
-    assert "Nothing else was running." in await agent.text("restart")
+    assert "No cell and no other process was running." in await agent.text("restart")

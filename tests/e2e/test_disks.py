@@ -119,3 +119,16 @@ async def test_a_disk_that_cannot_be_written_or_is_slow_stops_no_cell(start: Sta
         assert await lines_of(agent, execution=3) == ["line 1", "Out[3]: 1"]
         assert re.match(r"restarted: process 2 ", await agent.text("restart"))
         assert await printed(agent, "1") == "Out[1]: 1"
+
+
+async def test_cells_run_and_a_restart_works_after_the_temporary_directory_was_cleaned_up(
+    place: Place, agent: Agent
+) -> None:
+    assert await printed(agent, "!echo first") == "first"
+    for directory in [path for path in place.temporary.iterdir() if path.is_dir()]:
+        shutil.rmtree(directory)
+    assert await printed(agent, "print('second')") == "second"
+    assert await printed(agent, "!echo third") == "third"
+    assert (await printed(agent, "1/0")).endswith("ZeroDivisionError: division by zero")
+    assert "restarted: process 2" in await agent.text("restart")
+    assert await printed(agent, "!echo fourth") == "fourth"

@@ -214,7 +214,8 @@ async def test_of_native_code_that_nothing_reaches_it_is_said_that_it_still_runs
     )
     running = await begun(agent, common_place, code, 0)
     said = await agent.text("interrupt")
-    assert re.match(r"interrupt_sent: .* it has not felt the interrupt yet: native code holds it off\.", said), said
+    not_felt = "it has not felt the interrupt yet: native code holds it off, or the cell ignores SIGINT"
+    assert re.match(rf"interrupt_sent: .* {not_felt}\.", said), said
     assert not running.done()
     free.touch()
     assert (await running).endswith("\nInterrupted.")

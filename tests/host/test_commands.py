@@ -107,7 +107,23 @@ def test_doctor_looks_at_everything_and_runs_a_cell(
     assert code == 0
     looked_at = {"interpreter", "packages", "configuration", "workspace", "runtime directory", "containment", "trial"}
     assert looked_at <= set(found)
-    assert "first cell was done" in found["trial"]["text"] and found["hosts"]["mend"] == "loommux install"
+    assert "first cell was done" in found["trial"]["text"]
+    assert found["hosts"]["mend"].startswith("loommux install --client NAME, one of claude-code, ")
+
+
+def test_doctor_looks_at_the_rest_when_the_configuration_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".loommux").mkdir(mode=0o700)
+    (tmp_path / ".loommux" / "config.py").write_text("max_kernel = 3")
+    code, found = doctor(capsys=capsys)
+    assert code == 1
+    assert {"interpreter", "packages", "runtime directory", "hosts"} <= set(found)
+    assert found["configuration"]["grade"] == "bad"
+    assert found["configuration"]["text"].startswith("config_unknown_setting: ")
+    assert "trial" not in found
 
 
 def test_doctor_says_what_is_wrong_and_how_to_mend_it(
@@ -125,4 +141,4 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(
     assert "no module named ipykernel" in found["kernels' interpreter"]["text"]
     assert "pip install" in found["kernels' interpreter"]["mend"]
     assert found["Claude Code"]["grade"] == "bad" and "install --replace" in found["Claude Code"]["mend"]
-    assert cli.main(["doctor", "--config", "nowhere"]) == 3
+    assert cli.main(["doctor", "--config", "nowhere"]) == 1

@@ -145,6 +145,21 @@ async def test_a_session_whose_kernel_was_recycled_is_told_so_with_its_next_one(
         assert re.fullmatch(rf"lab \(opened; {retired}\)", line(text)), "also when it attaches elsewhere"
 
 
+async def test_a_caller_without_a_session_is_told_of_the_kernel_that_was_recycled_too(server: HttpServer) -> None:
+    message, headers = modern(tool_call("run_cell", freeform="say"))
+    async with server.http() as http:
+
+        async def run() -> str:
+            answer = await http.post("/mcp", json=message, headers={**headers, "X-Loommux-Resource": "lab"})
+            return answer.text
+
+        assert "Kernel: lab (opened)" in await run()
+        assert (await http.post(f"/api/resources/{server.kernel('lab').id}/recycle")).status_code == 200
+        retired = r"Kernel: lab \(opened; lab was retired at \d\d:\d\d: it was recycled by the console\)"
+        assert re.search(retired, await run())
+        assert "Kernel:" not in await run()
+
+
 async def test_the_kernel_argument_reads_elsewhere_and_moves_nothing(server: HttpServer) -> None:
     async with server.agent() as owner, server.agent() as agent:
         await owner.run("%%loommux --attach lab --create\nsay")

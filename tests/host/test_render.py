@@ -349,7 +349,7 @@ def test_a_restart_says_what_it_ended_and_what_runs_now() -> None:
         "Records: process=2.",
     ]
     quiet = RestartAnswer(kernel=KERNEL, now=NOW, old_process=1, new_process=2, new_pid=4711)
-    assert "Nothing else was running." in text_of(quiet)
+    assert "No cell and no other process was running." in text_of(quiet)
 
 
 def test_status_starts_with_the_kernels_name_and_is_complete() -> None:

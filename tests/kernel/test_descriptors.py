@@ -32,7 +32,7 @@ class Taken:
     def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None:
         if text:
             self.texts.append((serial, stream, text))
-        self.offsets[path.name] = offset
+        self.offsets[path.name] = offset - len(descriptors.HEAD)
 
     def after_commit(self, step: Callable[[], None]) -> None:
         self._after.append(step)
@@ -198,6 +198,83 @@ def test_a_truncated_file_begins_anew_and_says_what_is_lost(files: Descriptors, 
     assert new == "new"
 
 
+def anew(path: Path, words: bytes) -> None:
+    """As ``echo words > /dev/stdout``."""
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, words)
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[b"one\n", b"two\n", b"six\n"], [b"x\n", b"x\n"], [b"12345678\n"], [b"a\n", b"longer\n", b"b\n"], [b"loommux"]],
+)
+def test_what_is_written_anew_is_taken_each_time_somebody_looks(
+    files: Descriptors, queue: OrderedQueue, words: list[bytes]
+) -> None:
+    taken = Taken()
+    files.begin(1)
+    os.write(1, b"before\n")
+    files.mark()
+    for word in words:
+        anew(files.current[0].path, word)
+        time.sleep(0.02)  # the system's time of a change is coarse
+        files.changed()
+    os.write(1, b"after\n")
+    files.changed()
+    taken.drain(queue)
+    assert taken.text(1) == "before\n" + b"".join(words).decode() + "after\n"
+    files.begin(2)
+    os.write(1, b"next")
+    files.mark()
+    taken.drain(queue)
+    assert taken.text(2) == "next"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="that a file was closed is told on Linux")
+def test_what_was_written_anew_between_two_looks_may_be_lost_which_is_said(
+    files: Descriptors, queue: OrderedQueue
+) -> None:
+    taken = Taken()
+    files.begin(1)
+    for word in (b"start\n", b"middle\n", b"end\n"):
+        anew(files.current[0].path, word)
+    files.changed()
+    taken.drain(queue)
+    end, said = taken.text(1).splitlines()
+    assert end == "end"
+    assert said == "[lines may be missing here: a program truncated fd 1; write to >&1, not > /dev/stdout]"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="that a file was opened is told on Linux")
+def test_what_stood_there_before_the_first_look_may_be_lost_which_is_said(
+    files: Descriptors, queue: OrderedQueue
+) -> None:
+    taken = Taken()
+    files.begin(1)
+    files.changed()
+    os.write(1, b"one\n")
+    anew(files.current[0].path, b"two\n")
+    os.write(1, b"three\n")
+    files.changed()
+    taken.drain(queue)
+    *kept, said = taken.text(1).splitlines()
+    assert kept == ["two", "three"]
+    assert said.startswith("[lines may be missing here: ")
+
+
+def test_a_file_that_is_written_anew_may_be_large(files: Descriptors, queue: OrderedQueue) -> None:
+    taken = Taken()
+    files.begin(1)
+    anew(files.current[0].path, b"small\n")
+    files.changed()
+    block = b"z" * (3 * BLOCK_BYTES) + b"\n"
+    os.write(1, block)
+    files.changed()
+    taken.drain(queue)
+    assert taken.text(1) == "small\n" + block.decode()
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="holes are punched on Linux")
 def test_what_was_taken_in_goes_back_to_the_disk(files: Descriptors, queue: OrderedQueue) -> None:
     taken = Taken()
@@ -209,7 +286,7 @@ def test_what_was_taken_in_goes_back_to_the_disk(files: Descriptors, queue: Orde
     taken.drain(queue)
     assert len(taken.text(1)) == 3 * PUNCH_BYTES
     status = files.current[0].path.stat()
-    assert status.st_size == 3 * PUNCH_BYTES
+    assert status.st_size == len(descriptors.HEAD) + 3 * PUNCH_BYTES
     assert status.st_blocks * 512 < PUNCH_BYTES
 
 
