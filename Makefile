@@ -52,7 +52,7 @@ demo: setup
 	$(BIN)/python examples/tour.py
 
 test: setup
-	$(PYTEST) tests --ignore=tests/clients -n 2
+	$(PYTEST) tests --ignore=tests/clients -n 3
 
 # Foreign clients: what others write, driven against this server.
 test-clients: setup-clients

@@ -139,7 +139,7 @@ class Binder:
         found = self.registry.named(name) or self.registry.by_id(name)
         if found is None or found.home is not None:
             if not create:
-                raise Refused(self._not_found(name))
+                raise Refused(self._not_found(name, caller))
             opened = self._open(caller, name, "--attach")
         else:
             opened = Opened(found, False)
@@ -232,7 +232,7 @@ class Binder:
         own = self.kernel_of(caller.id)
         kernel = self.registry.find(wanted, own.id if own else None)
         if kernel is None:
-            raise Refused(self._not_found(wanted))
+            raise Refused(self._not_found(wanted, caller))
         fresh = caller.home is None or caller.home != self.registry.home_of(kernel)
         return self._binding(caller, kernel, self._untold_handle_line(caller, kernel), fresh=fresh)
 
@@ -270,8 +270,8 @@ class Binder:
     ) -> Binding:
         return Binding(kernel, line, self.leasing.alert(caller, kernel), fresh, delivered)
 
-    def _not_found(self, name: str) -> Refusal:
-        retired = self.leasing.why_retired(self._gone.get(name, name))
+    def _not_found(self, name: str, caller: Caller) -> Refusal:
+        retired = self.leasing.why_retired(self._gone.get(name) or self._retired.get((caller.id, name), name))
         known = [kernel.name for kernel in self.registry.mains()]
         return kernel_not_found(name, known, str(retired) if retired else "")
 

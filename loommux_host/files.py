@@ -180,8 +180,12 @@ class KernelFiles:
 
         Nothing is made before: a disk or a limit that is in the way is that of a start.
         """
-        for directory in (self.server.path.parent, self.server.path, self.directory):
-            directory.mkdir(mode=0o700, exist_ok=True)  # somebody may clean up the temporary directory
+        try:
+            for directory in (self.server.path.parent, self.server.path):
+                _make_private(directory)  # again, when somebody cleans up the temporary directory
+        except DirectoryRefused as error:
+            raise PermissionError(str(error)) from None
+        self.directory.mkdir(mode=0o700, exist_ok=True)
         identity = {"kernel_id": self.kernel_id, "connection_file": str(self.connection_file)}
         (self.directory / "kernel.json").write_text(json.dumps(identity))
         path = self.directory / str(number)

@@ -5,12 +5,15 @@ Owns where it begins; everything else takes `now` from `protocol`. Standard libr
 
 from __future__ import annotations
 
+import sys
 import time
 
 
 def uptime() -> float:
     """Seconds since the system began; nobody can set them, and they go on while it sleeps where that can be had."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(time.CLOCK_MONOTONIC) if sys.platform == "darwin" else time.monotonic()
 
 
 _began = time.time() - uptime()

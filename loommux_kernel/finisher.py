@@ -20,7 +20,7 @@ from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordstore import CODES
 from loommux_kernel.recordwriter import RecordWriter
 from loommux_kernel.relay import RelayedWriter
-from loommux_kernel.starting import Noted, noted
+from loommux_kernel.starting import HEAD, Noted, noted
 
 #: Bytes of a descriptor file that are taken in at once.
 PIECE = 1 << 20
@@ -66,13 +66,17 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30, relay: str 
 
 @dataclass(frozen=True)
 class Unread:
-    """What nobody took in of a descriptor file: from `taken` to `end` (None: all), and whose it is."""
+    """What nobody took in of a descriptor file: from `taken` to `end` (None: all), and whose it is.
+
+    Of a file that was truncated (`anew`) ``~taken`` is noted, of what it held then.
+    """
 
     serial: int
     stream: Stream
     file: Path
     taken: int
     end: int | None = None
+    anew: bool = False
 
 
 def _descriptors(reader: RecordReader) -> list[Unread]:
@@ -97,6 +101,11 @@ def _divided(unread: list[Unread], last: Noted | None) -> list[Unread]:
 def _take_in(writer: RecordWriter, unread: Unread, room: int) -> int:
     """Record it, as far as there is room; how much that was."""
     with contextlib.suppress(FileNotFoundError), unread.file.open("rb") as rest:
+        if unread.taken < 0:
+            unread = replace(unread, taken=~unread.taken, anew=True)
+        elif rest.read(len(HEAD)) != HEAD:  # truncated when nobody looked any more
+            writer.text(unread.serial, unread.stream, "[lines may be missing here: a program truncated the file]\n")
+            unread = replace(unread, taken=0, anew=True)
         end = unread.end if unread.end is not None else os.fstat(rest.fileno()).st_size
         excess = max(0, end - unread.taken - room)
         if not excess:
@@ -113,12 +122,16 @@ def _take_in(writer: RecordWriter, unread: Unread, room: int) -> int:
 
 def _copy(writer: RecordWriter, unread: Unread, file: BinaryIO, taken: int, end: int) -> None:
     """Record one stretch of a descriptor file."""
+
+    def place(taken: int) -> int:
+        return ~taken if unread.anew else taken
+
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     file.seek(taken)
     while piece := file.read(max(0, min(PIECE, end - taken))):
         taken += len(piece)
         writer.text(unread.serial, unread.stream, decoder.decode(piece))
-        writer.descriptor(unread.serial, unread.stream, unread.file, taken - len(decoder.getstate()[0]))
+        writer.descriptor(unread.serial, unread.stream, unread.file, place(taken - len(decoder.getstate()[0])))
         writer.commit()
     writer.text(unread.serial, unread.stream, decoder.decode(b"", final=True))
-    writer.descriptor(unread.serial, unread.stream, unread.file, taken)
+    writer.descriptor(unread.serial, unread.stream, unread.file, place(taken))

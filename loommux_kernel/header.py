@@ -26,7 +26,8 @@ Another cell magic may follow on the next line.
 --kernel NAME      run the cell in the child kernel NAME, opened if missing, or in the one
                    at a path or with an id; its output, its end and an interrupt of it come here
 --attach NAME      move the session to the main kernel NAME (or its id) from this cell on;
-                   a server over stdio has only one
+                   a server over stdio has only one; a client without sessions stays there
+                   by passing kernel=NAME in each call
 --create           with --attach: open that kernel if there is none
 
 Options are written out in full; names with spaces are quoted as in a shell.

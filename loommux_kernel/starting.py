@@ -25,6 +25,8 @@ from loommux_kernel.recordtypes import ExecutionRecord
 NAME = "starting"
 #: A stream's descriptor file, and the offset from which on it belongs to the execution.
 Place = tuple[Stream, Path, int]
+#: What such a file begins with as long as nobody has truncated it; no program prints that.
+HEAD = b"\0loommux\0\n"
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def _lines(options: Namespace, found: Found) -> int:
     if options.json:
         show_json(read)
     else:
+        say(_headed(found.handle.execution_status(read["execution"], read["process"])))
         sys.stdout.write(f"{read['text']}\n" if read.get("text") else "")
     return DONE
 

@@ -105,12 +105,16 @@ def find(options: Namespace, name: str | None = None) -> Found:
 
 def _named(everything: Sequence[Found], wanted: str) -> list[Found]:
     """By path or name, else by an id or how it begins; of one name main kernels come before children."""
-    named = [one for one in everything if wanted in (one.snapshot["path"], one.snapshot["name"])]
+    named = [one for one in everything if wanted in (one.snapshot["name"], *_paths(one.snapshot["path"]))]
     if mains := [one for one in named if one.snapshot["home"] is None]:
         return mains
     if named or len(wanted) < SHORTEST_ID:
         return named
     return [one for one in everything if one.snapshot["resource_id"].startswith(wanted)]
+
+
+def _paths(path: str) -> tuple[str, str]:
+    return path, path.removeprefix("/")
 
 
 def _asked(server: Server) -> Place:

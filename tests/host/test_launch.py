@@ -461,10 +461,12 @@ async def test_without_init_and_guard_the_host_ends_what_it_can_find(bench: Benc
     files, launcher = bench.files(), bench.launcher("child=3", "ready", "sleep")
     process = await bench.start(launcher, files)
     assert process.init_pid is not None
-    both = [psutil.Process(process.init_pid), psutil.Process(process.init_pid).parent()]
-    for one in both:
-        assert one is not None
-        one.kill()
+    init = psutil.Process(process.init_pid)
+    guard = init.parent()
+    assert guard is not None
+    guard.suspend()  # or it might tell of the init's end before it is killed itself
+    init.kill()
+    guard.kill()
     told = await asyncio.wait_for(process.wait(), 30)
     assert (told.code, told.signal) == (None, None), "nobody saw it"
     pids = [int(line) for line in (files.directory / "1" / "pids").read_text().split()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -14,8 +15,9 @@ import pytest
 from kernel_process import TIMEOUT, Client, KernelProcess
 from reading import execution, text
 
-from loommux_kernel import descriptors, libc
-from loommux_kernel.descriptors import BLOCK_BYTES, PUNCH_BYTES, Descriptors
+from loommux_kernel import descriptorfile, descriptors, libc
+from loommux_kernel.descriptorfile import BLOCK_BYTES, PUNCH_BYTES
+from loommux_kernel.descriptors import Descriptors
 from loommux_kernel.ordered import OrderedQueue, Step
 from loommux_kernel.protocol import State, Stream, now
 from loommux_kernel.records import finish
@@ -32,7 +34,7 @@ class Taken:
     def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None:
         if text:
             self.texts.append((serial, stream, text))
-        self.offsets[path.name] = offset - len(descriptors.HEAD)
+        self.offsets[path.name] = (offset if offset >= 0 else ~offset) - len(descriptors.HEAD)
 
     def after_commit(self, step: Callable[[], None]) -> None:
         self._after.append(step)
@@ -134,7 +136,7 @@ def test_without_inotify_the_same_is_found_by_looking(
 ) -> None:
     monkeypatch.setattr(libc, "watch_directory", lambda path: None)
     monkeypatch.setattr(descriptors, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(descriptors, "fcntl", None)
+    monkeypatch.setattr(descriptorfile, "fcntl", None)
     made, taken = Descriptors(tmp_path, queue), Taken()
     made.open()
     try:
@@ -246,6 +248,29 @@ def test_what_was_written_anew_between_two_looks_may_be_lost_which_is_said(
     assert said == "[lines may be missing here: a program truncated fd 1; write to >&1, not > /dev/stdout]"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="that a file was closed is told on Linux")
+def test_a_look_that_comes_late_hides_no_loss(
+    files: Descriptors, queue: OrderedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told of one writing is read, and the next one is there already."""
+    taken, watched = Taken(), libc.watched
+    files.begin(1)
+    files.changed()
+    anew(files.current[0].path, b"x\n")
+
+    def slowly(fd: int) -> Iterator[tuple[int, str]]:
+        told = list(watched(fd))
+        anew(files.current[0].path, b"y\n")
+        return iter(told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(libc, "watched", slowly)
+        files.changed()
+    files.changed()
+    taken.drain(queue)
+    assert taken.text(1).startswith("y\n[lines may be missing here: ")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="that a file was opened is told on Linux")
 def test_what_stood_there_before_the_first_look_may_be_lost_which_is_said(
     files: Descriptors, queue: OrderedQueue
@@ -263,16 +288,56 @@ def test_what_stood_there_before_the_first_look_may_be_lost_which_is_said(
     assert said.startswith("[lines may be missing here: ")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="holes are punched on Linux")
 def test_a_file_that_is_written_anew_may_be_large(files: Descriptors, queue: OrderedQueue) -> None:
     taken = Taken()
     files.begin(1)
     anew(files.current[0].path, b"small\n")
     files.changed()
-    block = b"z" * (3 * BLOCK_BYTES) + b"\n"
+    block = b"z" * (2 * PUNCH_BYTES) + b"\n"
     os.write(1, block)
+    for _ in range(5):
+        files.changed()
+        taken.drain(queue)
+        time.sleep(0.02)
+    assert taken.text(1) == "small\n" + block.decode()
+
+
+def test_a_program_may_write_what_files_once_began_with(files: Descriptors, queue: OrderedQueue) -> None:
+    taken = Taken()
+    files.begin(1)
+    os.write(1, b"before\n")
+    files.mark()
+    anew(files.current[0].path, descriptors.HEAD[:-1])  # shorter than what was there
     files.changed()
     taken.drain(queue)
-    assert taken.text(1) == "small\n" + block.decode()
+    assert taken.text(1).startswith("before\n" + descriptors.HEAD[:-1].decode())
+
+
+def test_files_begin_without_their_mark_on_a_full_disk(
+    files: Descriptors, queue: OrderedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if data == descriptors.HEAD:
+            raise OSError(28, "No space left on device")
+        return write(fd, data)
+
+    taken = Taken()
+    files.shared = True
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        files.begin(1)
+    os.write(1, b"there is room again\n")
+    files.changed()
+    taken.drain(queue)
+    assert taken.text(1) == "there is room again\n"
+
+
+def test_a_directory_that_was_removed_is_made_again_for_us_alone(tmp_path: Path) -> None:
+    descriptors._make_again(tmp_path / "a" / "b")
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o700, 0o700]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="holes are punched on Linux")

@@ -11,6 +11,7 @@ from loommux_kernel.finisher import ROOM
 from loommux_kernel.lines import Query
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.records import RecordReader, RecordWriter, finish
+from loommux_kernel.starting import HEAD
 
 SESSION = Origin(OriginKind.SESSION, "session", "caller")
 
@@ -47,12 +48,13 @@ def test_the_rest_of_descriptor_files_is_taken_in_where_it_was_left(
     died: tuple[RecordWriter, Path, Callable[[], RecordReader]],
 ) -> None:
     writer, file, finished = died
-    file.write_bytes(b"taken\n50%\r75%\xe2\x82\xac \x1b[31" + b"mred\n\xff" + b"x\n" * 100_000 + b"half \xe2\x82")
+    words = b"taken\n50%\r75%\xe2\x82\xac \x1b[31" + b"mred\n\xff" + b"x\n" * 100_000 + b"half \xe2\x82"
+    file.write_bytes(HEAD + words)
     writer.text(2, Stream.STDOUT, "taken\n50%")
-    writer.descriptor(2, Stream.STDOUT, file, 9)
+    writer.descriptor(2, Stream.STDOUT, file, len(HEAD) + 9)
     late = file.with_name("late")
-    late.write_bytes(b"words of a child\n")
-    writer.descriptor(1, Stream.STDERR, late, 0)
+    late.write_bytes(HEAD + b"words of a child\n")
+    writer.descriptor(1, Stream.STDERR, late, len(HEAD))
     writer.descriptor(2, Stream.STDERR, file.with_name("vanished"), 0)
     reader = finished()
     assert reader.text(2, Stream.STDOUT) == "taken\n75%€ red\n\\xffx\n" + "x\n" * 99_999 + "half \\xe2\\x82"
@@ -63,13 +65,29 @@ def test_the_rest_of_descriptor_files_is_taken_in_where_it_was_left(
     reader.close()
 
 
+def test_what_was_truncated_when_nobody_looked_any_more_is_taken_in_from_its_beginning(
+    died: tuple[RecordWriter, Path, Callable[[], RecordReader]],
+) -> None:
+    writer, file, finished = died
+    file.write_bytes(b"boom: cannot allocate\n")
+    writer.descriptor(2, Stream.STDOUT, file, len(HEAD))
+    known = file.with_name("known")
+    known.write_bytes(b"taken\nnot taken\n")
+    writer.descriptor(2, Stream.STDERR, known, ~6)
+    reader = finished()
+    lost = "[lines may be missing here: a program truncated the file]\n"
+    assert reader.text(2, Stream.STDOUT) == f"{lost}boom: cannot allocate\n"
+    assert reader.text(2, Stream.STDERR) == "not taken\n"
+    reader.close()
+
+
 def test_of_more_than_can_be_taken_in_soon_the_middle_is_left_out_and_counted(
     died: tuple[RecordWriter, Path, Callable[[], RecordReader]],
 ) -> None:
     writer, file, finished = died
     lines = ROOM // 4
-    file.write_bytes(b"".join(b"%08d\n" % n for n in range(lines)))
-    writer.descriptor(2, Stream.STDOUT, file, 0)
+    file.write_bytes(HEAD + b"".join(b"%08d\n" % n for n in range(lines)))
+    writer.descriptor(2, Stream.STDOUT, file, len(HEAD))
     reader = finished()
     first, last = reader.lines(2, Stream.STDOUT, 1, 1), reader.tail(2, Stream.STDOUT, 1)
     assert (first, last) == (["00000000"], [f"{lines - 1:08d}"])

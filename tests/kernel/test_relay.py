@@ -12,6 +12,7 @@ from loommux_kernel import relay
 from loommux_kernel.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.records import RecordReader, finish
 from loommux_kernel.relay import RelayedWriter
+from loommux_kernel.starting import HEAD
 
 ORIGIN = Origin(OriginKind.KERNEL, "kernel /main")
 
@@ -121,9 +122,9 @@ def test_what_a_killed_process_left_goes_on_behind_its_last_whole_line(
     relayed: Relayed, tmp_path: Path, half: bytes
 ) -> None:
     output = tmp_path / "fd-1"
-    output.write_bytes(b"taken in\nlast words\n")
+    output.write_bytes(HEAD + b"taken in\nlast words\n")
     relayed.writer.text(1, Stream.STDOUT, "taken in\n")
-    relayed.writer.descriptor(1, Stream.STDOUT, output, len(b"taken in\n"))
+    relayed.writer.descriptor(1, Stream.STDOUT, output, len(HEAD + b"taken in\n"))
     relayed.writer.commit()
     with relayed.file.open("ab") as file:
         file.write(half)
