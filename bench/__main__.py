@@ -13,8 +13,15 @@ from bench.measures import MEASURES as OVER_STDIO
 from bench.measures import Row
 from bench.page import idle_page
 from bench.sessions import sessions
+from bench.takeover import takeover
 
-MEASURES = {**OVER_STDIO, "from_keeper": from_keeper, "sessions": sessions, "idle_page": idle_page}
+MEASURES = {
+    **OVER_STDIO,
+    "from_keeper": from_keeper,
+    "sessions": sessions,
+    "idle_page": idle_page,
+    "takeover": takeover,
+}
 
 
 def table(rows: list[Row]) -> str:
