@@ -52,7 +52,7 @@ demo: setup
 	$(BIN)/python examples/tour.py
 
 test: setup
-	$(PYTEST) tests --ignore=tests/clients -n 3
+	$(PYTEST) tests --ignore=tests/clients -n 2
 
 # Foreign clients: what others write, driven against this server.
 test-clients: setup-clients

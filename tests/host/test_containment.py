@@ -143,8 +143,10 @@ def start_kept(temporary: Path, private_jupyter: Path) -> Iterator[Callable[...,
 
 
 def kill(*pids: int) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+    """All at once: none of them sees another's end, and has begun with what it does then."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
 
 
 def test_a_killed_server_leaves_nothing(start: Callable[..., Server]) -> None:

@@ -105,13 +105,14 @@ async def test_lines_larger_than_a_pipe_stay_whole_when_their_writers_are_cancel
 async def test_a_client_that_reads_slowly_does_not_hold_the_loop(make: type[Writer], pipe: tuple[int, int]) -> None:
     read, write = pipe
     writer = make(write, lambda: None)  # pyright: ignore[reportCallIssue]
-    writing = asyncio.create_task(writer.write(b"x" * 1_000_000 + b"\n"))
-    turns = 0
+    line = b"x" * 1_000_000 + b"\n"
+    writing = asyncio.create_task(writer.write(line))
+    turns = got = 0
     while not writing.done() and turns < 100_000:
         await asyncio.sleep(0)
         turns += 1
-        if turns > 100:
-            await asyncio.to_thread(os.read, read, 1 << 16)
+        if turns > 100 and got < len(line):  # a read of what never comes would not end
+            got += len(await asyncio.to_thread(os.read, read, 1 << 16))
     assert turns > 100
     await asyncio.wait_for(writing, 10)
 
