@@ -59,6 +59,7 @@ async def run(files: KernelFiles, acts: list[str], keeping: Keeping | None, *, r
         id=files.kernel_id,
         kernel=process.pid,
         init=process.init_pid,
+        guard=process._provisioner._guard.pid,  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
         keeper=keeping.pid if keeping is not None else None,
         directory=str(files.directory),
         connection=str(files.connection_file),

@@ -63,7 +63,7 @@ class Server:
         while len(self.kernels) < len(kernels):
             said = self.said()
             if "kernel" in said:
-                self.kernels.append(said | {"guard": psutil.Process(said["init"]).ppid()})
+                self.kernels.append(said)
 
     @property
     def pid(self) -> int:
