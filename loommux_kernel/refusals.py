@@ -97,6 +97,7 @@ def refuse_debuggers(allowed: Callable[[], bool]) -> None:
     @wraps(interaction)
     def checked_interaction(self: Any, *args: Any, **options: Any) -> Any:
         check(self)
+        interrupted.discard(self)
         interaction(self, *args, **options)
         if self in interrupted:
             interrupted.discard(self)

@@ -20,7 +20,7 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-from loommux_host.config import Config
+from loommux_host.config import Config, ConfigError
 from loommux_host.discovery import DirectoryRefused, Server, living_servers
 from loommux_host.version import VERSION
 from loommux_kernel.client import Daemon, DaemonError
@@ -49,25 +49,20 @@ class Check:
     mend: str | None = None
 
 
-def all_of(config: Config) -> Iterator[Check]:
-    """Everything, in the order in which one thing needs the other."""
+def all_of(config: Config | ConfigError) -> Iterator[Check]:
+    """Everything, in the order in which one thing needs the other; of a refused configuration what needs none."""
     yield Check("version", f"loommux {VERSION}")
     yield interpreter()
-    yield kernel_interpreter(config)
-    yield packages()
-    yield Check("configuration", str(config.config_dir) if config.config_dir else "none; every setting has its default")
-    yield workspace(config)
-    yield room()
-    yield from servers()
-    yield from hosts()
-
-
-def without_configuration(why: str) -> Iterator[Check]:
-    """What can be looked at while the configuration is refused, and why it is."""
-    yield Check("version", f"loommux {VERSION}")
-    yield interpreter()
-    yield packages()
-    yield Check("configuration", why, "bad", "no server starts before that; what depends on it was not looked at")
+    if isinstance(config, ConfigError):
+        yield packages()
+        mend = "no server starts before that; what depends on it was not looked at"
+        yield Check("configuration", f"{config.status}: {config.message}", "bad", mend)
+    else:
+        yield kernel_interpreter(config)
+        yield packages()
+        where = str(config.config_dir) if config.config_dir else "none; every setting has its default"
+        yield Check("configuration", where)
+        yield workspace(config)
     yield room()
     yield from servers()
     yield from hosts()

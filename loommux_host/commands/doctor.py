@@ -14,7 +14,7 @@ from loommux_host.config import ConfigError, load, parse
 from loommux_host.doctor import findings
 
 from . import trial
-from .checks import Check, all_of, without_configuration
+from .checks import Check, all_of
 from .outcome import DONE, FAILED, json_argument, say, show, show_json
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
@@ -46,7 +46,7 @@ def _checks(flags: list[str], *, with_trial: bool) -> Iterator[Check]:
     try:
         config = load(parse(flags))
     except ConfigError as error:
-        yield from without_configuration(f"{error.status}: {error.message}")
+        yield from all_of(error)
         return
     yield from all_of(config)
     for one in findings(config):

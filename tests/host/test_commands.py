@@ -98,11 +98,15 @@ def doctor(*flags: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
     return code, {check["subject"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
 
 
-def test_doctor_looks_at_everything_and_runs_a_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, which is the directory too."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_doctor_looks_at_everything_and_runs_a_cell(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = doctor(capsys=capsys)
     assert code == 0
     looked_at = {"interpreter", "packages", "configuration", "workspace", "runtime directory", "containment", "trial"}
@@ -111,13 +115,9 @@ def test_doctor_looks_at_everything_and_runs_a_cell(
     assert found["hosts"]["mend"].startswith("loommux install --client NAME, one of claude-code, ")
 
 
-def test_doctor_looks_at_the_rest_when_the_configuration_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".loommux").mkdir(mode=0o700)
-    (tmp_path / ".loommux" / "config.py").write_text("max_kernel = 3")
+def test_doctor_looks_at_the_rest_of_a_refused_configuration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".loommux").mkdir(mode=0o700)
+    (home / ".loommux" / "config.py").write_text("max_kernel = 3")
     code, found = doctor(capsys=capsys)
     assert code == 1
     assert {"interpreter", "packages", "runtime directory", "hosts"} <= set(found)
@@ -126,16 +126,12 @@ def test_doctor_looks_at_the_rest_when_the_configuration_is_refused(
     assert "trial" not in found
 
 
-def test_doctor_says_what_is_wrong_and_how_to_mend_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".loommux").mkdir(mode=0o700)
-    (tmp_path / "python").write_text("#!/bin/sh\necho no module named ipykernel >&2; exit 1\n")
-    (tmp_path / "python").chmod(0o700)
-    (tmp_path / ".loommux" / "config.py").write_text(f"kernel_python = {str(tmp_path / 'python')!r}")
-    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"loommux": {"command": "/nowhere/loommux"}}}')
+def test_doctor_says_what_is_wrong_and_how_to_mend_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".loommux").mkdir(mode=0o700)
+    (home / "python").write_text("#!/bin/sh\necho no module named ipykernel >&2; exit 1\n")
+    (home / "python").chmod(0o700)
+    (home / ".loommux" / "config.py").write_text(f"kernel_python = {str(home / 'python')!r}")
+    (home / ".mcp.json").write_text('{"mcpServers": {"loommux": {"command": "/nowhere/loommux"}}}')
     code, found = doctor("--no-trial", capsys=capsys)
     assert code == 1
     assert "no module named ipykernel" in found["kernels' interpreter"]["text"]
