@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
@@ -20,6 +21,7 @@ from functools import partial
 from typing import Any
 
 import mcp_types
+from anyio import ClosedResourceError
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -130,6 +132,7 @@ class Door:
         self._leasing, self._binder, self._sessions = leasing, binder, sessions
         self._handshake_only, self._sweep_seconds = handshake_only, sweep_seconds
         self._manager = Manager(server, self._began, self._ended)
+        logging.getLogger("mcp.server.streamable_http").addFilter(_goes_on)
         self._known: dict[str, _Session] = {}
         self._asleep: dict[str, dict[str, Any]] = {}
         self._waking = asyncio.Lock()
@@ -187,7 +190,11 @@ class Door:
         exchange = scope[SCOPE_KEY] = Exchange()
         watched = _Watched(exchange, receive, send)
         with self._session_request(scope, watched), self._answering(scope), closing(exchange):
-            await self._manager.handle_request(scope, watched.receive, watched.send)
+            try:
+                await self._manager.handle_request(scope, watched.receive, watched.send)
+            except ClosedResourceError:
+                if not watched.complete:
+                    raise  # else a notification, accepted a moment before its client ended the session
 
     def _refused(self, scope: Scope) -> Response | None:
         version = Headers(scope=scope).get(VERSION_HEADER)
@@ -336,24 +343,31 @@ class _Watched:
         self._exchange, self._receive, self._send = exchange, receive, send
         self.started = False
         self.on_start: Callable[[], None] | None = None
-        self._complete = False
+        self.complete = False
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if message["type"] == "http.disconnect" and not self._complete:
+        if message["type"] == "http.disconnect" and not self.complete:
             self._exchange.drop()
         return message
 
     async def send(self, message: Message) -> None:
+        if self.complete:
+            return  # the SDK's second thoughts about what it has answered
         if message["type"] == "http.response.start" and message["status"] == 200:
             self.started = True
             if self.on_start is not None:
                 self.on_start()
         if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self._complete = True
+            self.complete = True
         await self._send(message)
         if message["type"] == "http.response.body":
             self._exchange.sent()
+
+
+def _goes_on(record: logging.LogRecord) -> bool:
+    """Whether what the SDK logs is more than that a session ended while a message of it was on its way."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ClosedResourceError))
 
 
 def _is_initialize(first: Message) -> bool:

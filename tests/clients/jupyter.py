@@ -129,8 +129,11 @@ class Terminal:
         self.program.send(line + "\r")
 
     def cell(self, line: str) -> None:
-        self.prompt()
+        """Type it behind a prompt; back once it shows, so that nobody takes this prompt for the next."""
+        number = self.prompt()
         self.type(line)
+        empty = re.compile(rf"In \[{number}\]:\s*\Z")
+        until(lambda: not empty.search(self.text()) or not self.program.isalive(), f"the echo of {line!r}")
 
     def exit_code(self) -> int:
         until(lambda: self.text() is not None and not self.program.isalive(), "the program's end")

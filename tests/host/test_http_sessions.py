@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -143,6 +144,19 @@ async def test_a_session_whose_kernel_was_recycled_is_told_so_with_its_next_one(
         assert (await http.post(f"/api/resources/{id}/recycle")).status_code == 200
         text = await agent.run("%%loommux --attach lab --create\nsay")
         assert re.fullmatch(rf"lab \(opened; {retired}\)", line(text)), "also when it attaches elsewhere"
+
+
+async def test_a_notification_whose_session_ends_meanwhile_is_no_error(
+    server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server.http() as http:
+        raw = await Raw.open(http)
+        [transport] = server.app._door._manager._server_instances.values()
+        assert transport._read_stream_writer is not None
+        await transport._read_stream_writer.aclose()  # as its end does
+        answer = await raw.post({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+        assert answer.status_code == 202
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_a_caller_without_a_session_is_told_of_the_kernel_that_was_recycled_too(server: HttpServer) -> None:
