@@ -79,8 +79,9 @@ class Binder:
         return self._modern(caller, runs) if caller.modern else self._session(caller)
 
     def forget(self, caller: str) -> None:
-        """The session is over."""
+        """The session is over, the caller gone."""
         self._bound.pop(caller, None)
+        self._introduced = {pair for pair in self._introduced if pair[0] != caller}
 
     def forget_kernel(self, kernel: Kernel) -> None:
         """The kernel was retired. Sessions bound to it learn so when they call."""
@@ -139,7 +140,7 @@ class Binder:
         found = self.registry.named(name) or self.registry.by_id(name)
         if found is None or found.home is not None:
             if not create:
-                raise Refused(self._not_found(name, caller))
+                raise Refused(self._not_found(name, caller, [kernel.name for kernel in self.registry.mains()]))
             opened = self._open(caller, name, "--attach")
         else:
             opened = Opened(found, False)
@@ -232,7 +233,7 @@ class Binder:
         own = self.kernel_of(caller.id)
         kernel = self.registry.find(wanted, own.id if own else None)
         if kernel is None:
-            raise Refused(self._not_found(wanted, caller))
+            raise Refused(self._not_found(wanted, caller, self.registry.paths()))
         fresh = caller.home is None or caller.home != self.registry.home_of(kernel)
         return self._binding(caller, kernel, self._untold_handle_line(caller, kernel), fresh=fresh)
 
@@ -270,9 +271,8 @@ class Binder:
     ) -> Binding:
         return Binding(kernel, line, self.leasing.alert(caller, kernel), fresh, delivered)
 
-    def _not_found(self, name: str, caller: Caller) -> Refusal:
+    def _not_found(self, name: str, caller: Caller, known: list[str]) -> Refusal:
         retired = self.leasing.why_retired(self._gone.get(name) or self._retired.get((caller.id, name), name))
-        known = [kernel.name for kernel in self.registry.mains()]
         return kernel_not_found(name, known, str(retired) if retired else "")
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from mcp.server.context import ServerRequestContext
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from .binding import RESOURCE_HEADER
@@ -42,7 +43,18 @@ def caller_of(context: Context) -> Caller:
         return Caller(caller_id(session_id), label, resource=resource, short=short, policy=policy)
     client = context.session.client_params
     name = operator or (client.client_info.name if client else "") or "client"
-    return Caller(f"modern {name}", name[:LABEL_CHARACTERS], modern=True, resource=resource, policy=policy)
+    return Caller(_modern_id(name), name[:LABEL_CHARACTERS], modern=True, resource=resource, policy=policy)
+
+
+def leaver(headers: Headers) -> str | None:
+    """The caller whose `DELETE` says that it is gone: one without a session, by the operator that it is."""
+    operator = _decoded(headers.get(OPERATOR_HEADER))
+    return _modern_id(operator) if operator and SESSION_HEADER not in headers else None
+
+
+def _modern_id(name: str) -> str:
+    """Without ``@``, behind which a lease's key names the kernel."""
+    return f"modern {quote(name, safe=' ')}"
 
 
 def address_of(context: Context) -> str | None:

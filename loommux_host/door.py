@@ -33,7 +33,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from .auth import BODY_LIMIT
 from .binding import Binder
-from .callers import SESSION_HEADER, caller_id, caller_of
+from .callers import SESSION_HEADER, caller_id, caller_of, leaver
 from .exchange import SCOPE_KEY, Exchange
 from .leasing import Leasing, lease_key
 from .mcp import Context
@@ -185,6 +185,10 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
+        if scope["method"] == "DELETE" and (caller := leaver(Headers(scope=scope))) is not None:
+            self._forget(caller)
+            await Response()(scope, receive, send)
+            return
         await self._wake(Headers(scope=scope).get(SESSION_HEADER))
         scope, receive = await self._without_stale_session(scope, receive)
         exchange = scope[SCOPE_KEY] = Exchange()
@@ -306,8 +310,11 @@ class Door:
         self._sweep_soon()
 
     def _ended(self, session_id: str) -> None:
-        caller = caller_id(session_id)
         self._known.pop(session_id, None)
+        self._forget(caller_id(session_id))
+
+    def _forget(self, caller: str) -> None:
+        """It is gone, and will not come back."""
         self._binder.forget(caller)
         self._leasing.client_left(caller)
         self._sessions.forget(caller)

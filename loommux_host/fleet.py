@@ -231,7 +231,7 @@ class Fleet:
 
     def _not_found(self, reference: str):
         retired = self.leasing.why_retired(reference)
-        return kernel_not_found(reference, [k.name for k in self.registry.mains()], str(retired) if retired else "")
+        return kernel_not_found(reference, self.registry.paths(), str(retired) if retired else "")
 
 
 def _processes(kernel: Kernel) -> list[dict[str, Any]]:

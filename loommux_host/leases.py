@@ -135,6 +135,10 @@ class Leases:
             released.append(LeaseReleased(entry.id, caller, Why.LET_GO))
         return released + self._settle(entry, now)
 
+    def callers(self) -> set[str]:
+        """All who hold a lease, or have left one behind."""
+        return {caller for entry in self._kernels.values() for caller in (*entry.leases, *entry.departed)}
+
     def client_left(self, caller: str, now: float) -> list[Decision]:
         """The caller is gone for good: its session was deleted or has expired."""
         decisions: list[Decision] = []

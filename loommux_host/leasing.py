@@ -209,10 +209,11 @@ class Leasing:
         self._carry_out(self._leases.let_go(caller.id, kernel.id, self._now()))
 
     def client_left(self, caller: str) -> None:
-        """The session was deleted, or is given up."""
+        """The session was deleted, or is given up; a caller without one has said that it is gone."""
         self._claims = {claim for claim in self._claims if claim[0] != caller}
+        for key in {caller} | {key for key in self._leases.callers() if key.startswith(f"{caller}@")}:
+            self._carry_out(self._leases.client_left(key, self._now()))
         self._known.pop(caller, None)
-        self._carry_out(self._leases.client_left(caller, self._now()))
 
     # -- what `sessions` tells ------------------------------------------------------
 

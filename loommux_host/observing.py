@@ -10,6 +10,8 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -221,7 +223,14 @@ def silent_seconds(chosen: Chosen) -> float | None:
 
 def attach_command(connection_file: str) -> str:
     """What a person types to attach a Jupyter client, quoted for the shell."""
-    return shlex.join([sys.executable, "-m", "jupyter_console", "--existing", connection_file])
+    here = [sys.executable, "-m", "jupyter_console"]
+    return shlex.join([*(here if _has_console() else ["jupyter", "console"]), "--existing", connection_file])
+
+
+@cache
+def _has_console() -> bool:
+    """Whether the server's own Python has it; else it is that of wherever Jupyter is installed."""
+    return find_spec("jupyter_console") is not None
 
 
 def _sizes(reader: RecordReader, chosen: Chosen, stream: Stream) -> tuple[ExecutionFacts, Counts]:

@@ -71,6 +71,10 @@ class Registry:
         home = self._kernels.get(kernel.home) if kernel.home else None
         return f"/{home.name}/{kernel.name}" if home else f"/{kernel.name}"
 
+    def paths(self) -> list[str]:
+        """How each kernel can be named from anywhere: main kernels by their names, children by paths."""
+        return [self.path(kernel) if kernel.home else kernel.name for kernel in self._kernels.values()]
+
     # -- finding -----------------------------------------------------------------
 
     def by_id(self, id: str) -> Kernel | None:

@@ -127,7 +127,9 @@ def dispatch(arguments: Sequence[str]) -> int:
         return EXIT_USAGE
     parser = ArgumentParser(prog=f"loommux {name}", allow_abbrev=False)
     module = fill(name, parser)
-    return guarded(module.run, parser.parse_args(rest))
+    # Mixed, for `logs report --process 1 8`; what `--` means only the other knows.
+    parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
+    return guarded(module.run, parse(rest))
 
 
 def everything() -> ArgumentParser:

@@ -20,8 +20,11 @@ from loommux_host import eras
 from .outcome import say
 from .remote import Denied, Lost, Message, NotDelivered, Remote
 
-#: How long, in seconds, a request is tried again before it is answered as unreachable.
+#: How long, in seconds, a server may be away before requests are answered as unreachable; one that never answered yet;
+#: and how long a request is tried in any case.
 PATIENCE_SECONDS = 30.0
+FIRST_PATIENCE_SECONDS = 10.0
+TRIED_SECONDS = 2.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
 SERVER_ERROR = -32000
@@ -49,7 +52,9 @@ class Bridge:
         self._tasks: set[asyncio.Task[None]] = set()
         #: The last notification or `initialize` on its way: what comes after it waits for it.
         self._told: asyncio.Task[None] | None = None
-        self._away = False
+        #: Since when the server is away, by the loop's clock.
+        self._away: float | None = None
+        self._answered = False
 
     def receive(self, line: bytes) -> None:
         """Take one line from the client."""
@@ -96,9 +101,8 @@ class Bridge:
         """A request there and its answer back."""
         if after is not None:
             await asyncio.wait({after})
-        end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-        pause, failure = FIRST_PAUSE, ""
-        while asyncio.get_running_loop().time() < end:
+        began, pause = asyncio.get_running_loop().time(), FIRST_PAUSE
+        while True:
             try:
                 if await self._exchanged(request):
                     self._is_back()
@@ -114,10 +118,16 @@ class Bridge:
             except Denied as error:
                 await self._send(_failed(request, "denied", self._worded(DENIED, error, request)))
                 return
-            self._is_away(failure)
+            if self._is_away(failure) >= self._end(began):
+                await self._send(_failed(request, "unreachable", self._worded(UNREACHABLE, failure, request)))
+                return
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
-        await self._send(_failed(request, "unreachable", self._worded(UNREACHABLE, failure, request)))
+
+    def _end(self, began: float) -> float:
+        """Until when a request that began then is tried: each outage is waited for once, not by every request anew."""
+        patience = PATIENCE_SECONDS if self._answered else FIRST_PATIENCE_SECONDS
+        return max(began + TRIED_SECONDS, patience + (began if self._away is None else self._away))
 
     async def _exchanged(self, request: Message) -> bool:
         """Send a request and give the client what comes back; whether its answer was among that."""
@@ -148,14 +158,18 @@ class Bridge:
 
     # -- what is said of the connection ----------------------------------------------------------
 
-    def _is_away(self, why: str) -> None:
-        if not self._away:
-            self._away = True
+    def _is_away(self, why: str) -> float:
+        """Say it once; returns the time."""
+        now = asyncio.get_running_loop().time()
+        if self._away is None:
+            self._away = now
             say(f"{self._remote.endpoint.shown} does not answer ({why}); trying again")
+        return now
 
     def _is_back(self) -> None:
-        if self._away:
-            self._away = False
+        self._answered = True
+        if self._away is not None:
+            self._away = None
             say(f"{self._remote.endpoint.shown} answers again")
 
     def _worded(self, text: str, why: object, request: Message) -> str:

@@ -1,8 +1,8 @@
 """Be an MCP server over stdio that forwards everything to a server over HTTP.
 
 For a host that only starts programs: its kernel then lives in a server that outlives it, and
-with --resource the next start works in the same kernel. It reconnects by itself; a call that
-cannot be delivered within 30 seconds is answered as unreachable.
+with --resource the next start works in the same kernel. It reconnects by itself; calls are
+answered as unreachable once the server is away for 30 seconds, at the start for 10.
 """
 
 from __future__ import annotations

@@ -27,6 +27,23 @@ ANSWER_SECONDS = 5.0
 SHORTEST_ID = 4
 
 
+class _Daemon(Daemon):
+    """One of the user's servers, which people know by its process, not by the socket it is asked on."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.control_url, server.secret, client=f"{_user()} at the command line")
+        self._pid = server.pid
+
+    def ask_raw(self, *asked: Any, **options: Any) -> bytes:
+        try:
+            return super().ask_raw(*asked, **options)
+        except DaemonError as error:
+            if error.status != "unreachable":
+                raise
+            text = f"the server with the process id {self._pid} has ended or cannot be reached; see loommux kernels"
+            raise DaemonError("unreachable", text) from error
+
+
 @dataclass(frozen=True)
 class Place:
     """A server and what it said of its kernels; `trouble` when it said nothing."""
@@ -96,8 +113,9 @@ def find(options: Namespace, name: str | None = None) -> Found:
     if len(found) == 1:
         return found[0]
     if found:
-        what = "there are several main kernels" if wanted is None else f"{wanted!r} names several kernels"
-        raise Refused("kernel_ambiguous", f"{what}; say which by its id: {_listed(found)}")
+        several = "there are several main kernels; say which with --kernel"
+        what = several if wanted is None else f"{wanted!r} names several kernels; say which by its id"
+        raise Refused("kernel_ambiguous", f"{what}: {_listed(found)}")
     known = f"there are {_listed(everything)}" if everything else "no server of yours has one"
     text = "there is no kernel" if wanted is None else f"no kernel is called {wanted!r}"
     raise Refused("kernel_not_found", f"{text}; {known}")
@@ -118,7 +136,7 @@ def _paths(path: str) -> tuple[str, str]:
 
 
 def _asked(server: Server) -> Place:
-    daemon = Daemon(server.control_url, server.secret, client=f"{_user()} at the command line")
+    daemon = _Daemon(server)
     try:
         kernels = daemon.ask("GET", "/api/resources", timeout=ANSWER_SECONDS)["resources"]
     except DaemonError as error:

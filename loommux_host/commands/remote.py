@@ -87,7 +87,9 @@ class Remote:
             trust_env=endpoint.uds is None and parts.hostname not in LOOPBACK,
         )
         #: Two bridges of one host program are two callers.
-        self._operator = secrets.token_hex(4)
+        self._mark = secrets.token_hex(4)
+        #: As whom requests without a session were sent.
+        self._operator: str | None = None
         self._opening: Message | None = None
         self._session: str | None = None
         self._version: str | None = None
@@ -104,10 +106,13 @@ class Remote:
         for task in self._keepers:
             task.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        if self._session is not None:
-            with contextlib.suppress(httpx2.HTTPError, TimeoutError, Denied):
-                async with asyncio.timeout(LEAVE_SECONDS):
+        with contextlib.suppress(httpx2.HTTPError, TimeoutError, Denied):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                if self._session is not None:
                     await self._http.delete(self.endpoint.url, headers=self._headers(None, self._session))
+                if self._operator is not None:
+                    headers = self._headers(None, None) | {"x-loommux-operator": self._operator}
+                    await self._http.delete(self.endpoint.url, headers=headers)
         await self._http.__aexit__(kind, error, trace)
 
     # -- messages ------------------------------------------------------------------------
@@ -176,10 +181,11 @@ class Remote:
     def _modern_headers(self, message: Message) -> dict[str, str]:
         meta = message["params"]["_meta"]
         client = eras.client_name(meta.get(eras.CLIENT_KEY)) or "stdio"
+        self._operator = quote(f"{client}-{self._mark}")
         headers = {
             "mcp-protocol-version": str(meta[eras.VERSION_KEY]),
             "mcp-method": message["method"],
-            "x-loommux-operator": quote(f"{client}-{self._operator}"),
+            "x-loommux-operator": self._operator,
         }
         if message["method"] == "tools/call" and isinstance(name := message["params"].get("name"), str):
             headers["mcp-name"] = _header_value(name)

@@ -151,7 +151,8 @@ async def test_a_name_that_is_not_there_or_not_one_alone_is_refused_with_what_th
     async with server.agent(**{"X-Loommux-Resource": "other"}) as one:
         await one.run("1")
         refused = await shell.read("run", "1")
-        assert refused["status"] == "kernel_ambiguous" and "/other (id " in refused["message"]
+        assert refused["status"] == "kernel_ambiguous"
+        assert "say which with --kernel: " in refused["message"] and "/other (id " in refused["message"]
 
 
 async def test_a_kernel_is_recycled(server: Web, shell: Shell) -> None:

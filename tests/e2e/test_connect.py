@@ -61,6 +61,14 @@ async def test_two_host_processes_after_one_another_work_in_the_same_named_kerne
         assert "Out[3]: 42" in await agent.run("x + 1")
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_host_that_ends_holds_its_kernel_no_longer(server: Web, place: Place, mode: str) -> None:
+    async with serving(place, "connect", url(server), "--resource", f"left {mode}", mode=mode) as agent:
+        await agent.run("1")
+        assert await _leases(server, f"left {mode}") == 1
+    assert await _leases(server, f"left {mode}") == 0
+
+
 async def test_a_client_that_does_not_wait_for_the_session_has_its_call_answered_in_it(
     server: Web, lines: Callable[..., Lines]
 ) -> None:
@@ -124,6 +132,12 @@ async def test_what_cannot_be_forwarded_is_refused_before_anything_starts(lines:
     client = lines("ftp://nowhere", command=CONNECT)
     assert await client.exit_code() == 2
     assert await client.rest() == b""
+
+
+async def _leases(server: Web, name: str) -> int:
+    async with server.http() as http:
+        found = (await http.get("/api/resources")).json()["resources"]
+    return next(one["lease_count"] for one in found if one["name"] == name)
 
 
 def _opening() -> dict[str, Any]:

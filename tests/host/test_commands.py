@@ -8,13 +8,18 @@ import re
 import runpy
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from loommux_host import cli, commands, words
+from loommux_host import cli, commands, observing, words
+from loommux_host.commands import logs, reach, run
 from loommux_host.commands.outcome import WORDS
+from loommux_host.discovery import Server
+from loommux_kernel.client import DaemonError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: What a command or a client may repeat of what its server says.
@@ -30,6 +35,44 @@ def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureF
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert f"usage: loommux {name}" in shown and f"loommux {name}" in shown.partition("examples:")[2]
+
+
+def test_numbers_and_names_may_come_behind_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Namespace] = []
+    for module in (logs, run):
+        monkeypatch.setattr(module, "run", lambda options: seen.append(options) or 0)
+    assert cli.main(["logs", "report", "--process", "1", "8"]) == 0
+    assert cli.main(["logs", "--tail", "3", "report", "8"]) == 0
+    assert [(o.kernel, o.execution, o.process, o.tail) for o in seen] == [
+        ("report", 8, 1, None),
+        ("report", 8, None, 3),
+    ]
+    for line in (["run", "--wait", "1", "x"], ["run", "x", "--wait", "1"], ["run", "--", "-x"], ["run", "-"], ["run"]):
+        assert cli.main(line) == 0
+    assert [options.code for options in seen[2:]] == ["x", "x", "-x", "-", "-"]
+
+
+def test_a_server_that_has_ended_is_named_as_people_know_it(tmp_path: Path) -> None:
+    url = f"http+unix://{quote(str(tmp_path / 'control.sock'), safe='')}"
+    server = Server(
+        pid=4242,
+        version="1",
+        started_at=0.0,
+        uptime=0.0,
+        workspace="/w",
+        transport="stdio",
+        control_url=url,
+        python="p",
+    )
+    with pytest.raises(DaemonError, match=r"^unreachable: the server with the process id 4242 has ended") as refused:
+        reach._Daemon(server).ask("GET", "/api/resources")
+    assert refused.value.status == "unreachable"
+
+
+def test_the_command_to_attach_is_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, command in ((True, f"{sys.executable} -m jupyter_console"), (False, "jupyter console")):
+        monkeypatch.setattr(observing, "_has_console", lambda there=there: there)
+        assert observing.attach_command("/k.json") == f"{command} --existing /k.json"
 
 
 def test_a_word_that_is_no_command_is_told_with_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,6 +166,37 @@ async def test_a_modern_callers_requests_renew_its_heartbeat(tmp_path: Path) -> 
         await until(lambda: not server.leasing.held_by(kernel))
 
 
+async def test_a_modern_caller_that_says_it_is_gone_holds_nothing_and_others_go_on(tmp_path: Path) -> None:
+    async with http_server(tmp_path, **windows("activity", LONG)) as server, server.http(**LAB) as http:
+        for who in ("ann%40here.org", "ann", "ann%40here.org-2"):
+            body, headers = modern(
+                {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+                    "name": "run_cell", "arguments": {"freeform": "say"}}}
+            )  # fmt: skip
+            await http.post("/mcp", json=body, headers=headers | {"X-Loommux-Operator": who})
+        lab = server.kernel("lab")
+        assert [one.label for one in server.leasing.held_by(lab)] == ["ann@here.org", "ann", "ann@here.org-2"]
+        for who, left in (("ann", ["ann@here.org", "ann@here.org-2"]), ("ann%40here.org", ["ann@here.org-2"])):
+            gone = await http.delete("/mcp", headers={"X-Loommux-Operator": who})
+            assert gone.status_code == 200
+            assert [one.label for one in server.leasing.held_by(lab)] == left
+        assert server.registry.mains() == [lab], "a named kernel outlives those who worked in it"
+
+
+async def test_the_private_kernel_of_a_modern_caller_goes_with_it(tmp_path: Path) -> None:
+    async with http_server(tmp_path, **windows("activity", LONG)) as server, server.http() as http:
+        body, headers = modern({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "run_cell", "arguments": {"freeform": "say"}}})  # fmt: skip
+        operator = {"X-Loommux-Operator": "ann"}
+        await http.post("/mcp", json=body, headers=headers | operator)
+        assert len(server.registry) == 1
+        assert (await http.delete("/mcp", headers={"X-Loommux-Operator": "bob"})).status_code == 200
+        assert len(server.registry) == 1
+        assert (await http.delete("/mcp", headers=operator)).status_code == 200
+        await until(lambda: len(server.registry) == 0)
+        assert (await http.delete("/mcp")).status_code in (400, 405), "without a session or an operator as before"
+
+
 # -- connection -------------------------------------------------------------------------
 
 
