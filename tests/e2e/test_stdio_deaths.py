@@ -45,7 +45,9 @@ async def test_a_cell_that_kills_its_process_at_once_is_not_said_to_have_been_le
         text = result.content[0].text  # pyright: ignore[reportAttributeAccessIssue]
         assert "Nothing was run" not in text
         assert text.startswith("In [2] · ")
-        assert "Killed: process 1" in text
+        assert re.search(f"Killed: process 1 {DEATHS[how]}", text), (
+            "the signal, also when it comes before anything is told"
+        )
         assert result.is_error is False
 
 
