@@ -76,17 +76,19 @@ async def test_a_fork_servers_children_write_to_the_cell_that_asked_for_them(age
         assert await printed(agent, f"in_process('forkserver', {word!r})") == word
 
 
+#: Whole lines in one piece each: what `print` writes in two may have another process's line between.
 LATE = """\
+def say(word): print(word + '\\n', end='')
 def wait_and(say, *words): time.sleep(0.6); say(*words)
-threading.Thread(target=wait_and, args=(print, 'thread')).start()
-pool.submit(wait_and, print, 'pool worker')
-async def task(): await asyncio.sleep(0.6); print('task'); old.info('old handler of a task'); 1 / 0
+threading.Thread(target=wait_and, args=(say, 'thread')).start()
+pool.submit(wait_and, say, 'pool worker')
+async def task(): await asyncio.sleep(0.6); say('task'); old.info('old handler of a task'); 1 / 0
 warnings.filterwarnings('ignore', 'This process .* is multi-threaded')
 kept = asyncio.create_task(task())
 child = subprocess.Popen('sleep 0.6; echo child; echo child error >&2', shell=True)
-def timed(): print('callback')
+def timed(): say('callback')
 asyncio.get_running_loop().call_later(0.6, timed);
-if os.fork() == 0: time.sleep(0.6); print('forked child'); os._exit(0)
+if os.fork() == 0: time.sleep(0.6); say('forked child'); os._exit(0)
 print('started')
 """
 LATE_LINES = {
