@@ -66,7 +66,11 @@ async def test_a_host_that_ends_holds_its_kernel_no_longer(server: Web, place: P
     async with serving(place, "connect", url(server), "--resource", f"left {mode}", mode=mode) as agent:
         await agent.run("1")
         assert await _leases(server, f"left {mode}") == 1
-    assert await _leases(server, f"left {mode}") == 0
+
+    async def left() -> bool:
+        return await _leases(server, f"left {mode}") == 0
+
+    await until(left)
 
 
 async def test_a_client_that_does_not_wait_for_the_session_has_its_call_answered_in_it(
