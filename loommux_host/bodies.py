@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loommux_host.limits import (
     BODY_CHARACTERS,
@@ -21,7 +21,7 @@ from loommux_host.limits import (
 )
 from loommux_host.reading import RecordsBehind, RecordsUnreadable, in_thread, reading
 from loommux_host.results import CellAnswer
-from loommux_host.selection import Chosen, taken_in
+from loommux_host.selection import Chosen, of_view, taken_in
 from loommux_host.tokens import VocabularyUnavailable
 from loommux_kernel.protocol import State, Stream
 from loommux_kernel.records import DisplayRecord, RecordReader
@@ -56,13 +56,18 @@ class Bodies:
         `fields`: for a caller that reads fields, whatever the server's other results are.
         """
         streams = self.structured or fields
-        facts = chosen.facts
-        if facts.state is State.RUNNING:
-            answer.body_omitted = "running"
+        if chosen.facts.state is State.RUNNING:
             await chosen.life.flush()
             with contextlib.suppress(RecordsUnreadable):
                 answer.recent = await in_thread(_recent, chosen)
-            return
+            if chosen.view is None or chosen.view.running:
+                answer.body_omitted = "running"
+                return
+            # It has ended meanwhile: a result that says Running would be contradicted by its own notices.
+            chosen = replace(chosen, facts=of_view(chosen.life, chosen.view))
+            answer.execution, answer.recent, displays = chosen.facts, [], None
+            answer.ended_by = answer.silent_seconds = None
+        facts = chosen.facts
         if body is None and chosen.view is not None and not chosen.view.recorded:
             answer.body_omitted = "output_unreadable"
             return

@@ -86,7 +86,8 @@ class Observer:
 
     async def status(self, caller: Caller, kernel: Kernel) -> StatusAnswer:
         await kernel.accounted()
-        life = kernel.life
+        clients = await self._clients(kernel)
+        life = kernel.life  # from here on nothing is waited for: one moment is told, and the notices are of the same
         views = list(islice((v for v in life.mirror.latest() if v.number is not None), LAST_EXECUTIONS)) if life else []
         running = life.mirror.running if life else None
         notices = [
@@ -106,7 +107,7 @@ class Observer:
             last_five=[of_view(life, view) for view in views] if life else [],
             children=[child.name for child in self._registry.children(kernel.id)],
             watches=[watch.name for watch in life.mirror.watches.pending] if life and life.alive else [],
-            others=self._others(caller, kernel, await self._clients(kernel)),
+            others=self._others(caller, kernel, clients),
             attach_command=attach_command(life.process.launch.connection_file) if life else None,
             last_notices=notices,
             idle_since=life.mirror.idle_since if life and life.alive and not life.busy else None,

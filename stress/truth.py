@@ -25,6 +25,9 @@ def about(answer: Answer, process: int, number: int) -> None:
     demand(said == (process, number), f"it is about {said}, not about {(process, number)}", answer)
     if named := re.match(r"In \[(\d+)\]", answer.text):
         demand(int(named[1]) == number, f"its text is about In [{named[1]}]", answer)
+    if answer.status == "running":
+        ended = f"Process {process} (?:ended|exited|was)"
+        demand(not re.search(ended, answer.text), "it says running, and that its process has ended", answer)
 
 
 def ended(answer: Answer, cell: Cell, allowed: set[str]) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 from twins import ME, OTHER, PERSON, QT, Script, Server, fail, say, server, until
 
+from loommux_host import bodies
 from loommux_host.memory_channel import MemoryCell, MemoryProcessInfo
 from loommux_host.results import (
     Answer,
@@ -23,6 +24,7 @@ from loommux_host.results import (
     SearchAnswer,
     StatusAnswer,
 )
+from loommux_host.selection import Chosen
 from loommux_host.sessions import Caller
 from loommux_kernel.protocol import Counts, State, Stream
 
@@ -531,6 +533,35 @@ async def test_a_death_in_the_middle_of_a_cell_is_its_result_and_needs_no_tellin
     assert answer.execution.death.max_rss_bytes == 2 << 30
     assert answer.notices == []
     of(CellAnswer, await at.service.run_cell(ME, "say"))
+
+
+@pytest.mark.parametrize("how", ["its process dies", "it completes"])
+async def test_a_cell_that_ends_while_its_call_is_answered_is_not_said_to_run(
+    at: Server, script: Script, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    loop, recent = asyncio.get_running_loop(), bodies._recent
+
+    async def end() -> None:
+        if how == "its process dies":
+            at.launching.process.die(code=4)
+            await until(lambda: at.kernel.state == "stopped")
+        else:
+            script.go.set()
+            await until(lambda: at.kernel.life is not None and not at.kernel.life.busy)
+
+    def after_its_end(chosen: Chosen) -> list[str]:
+        lines = recent(chosen)
+        asyncio.run_coroutine_threadsafe(end(), loop).result(20)
+        return lines
+
+    monkeypatch.setattr(bodies, "_recent", after_its_end)
+    answer = of(CellAnswer, await at.service.run_cell(ME, "%%loommux --wait 0.1\nhold"))
+    assert answer.execution is not None
+    died = how == "its process dies"
+    assert answer.execution.state is (State.KILLED if died else State.COMPLETED)
+    assert (answer.execution.death is not None) == died
+    assert (answer.body_omitted, answer.ended_by, answer.notices) == (None, None, [])
+    assert answer.body is not None
 
 
 async def test_a_result_that_was_never_handed_over_leaves_its_death_untold(at: Server, script: Script) -> None:
