@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from loommux_host.config import Config
 
 EXIT_CANNOT_START = 2
-#: A thread that counts or searches lets the event loop in after so long; with Python's own 5 ms the loop loses that much
-#: at each system call, and an answer took half a second while the vocabulary was loaded.
+#: A thread that counts or searches lets the event loop in after so long; with Python's own 5 ms the loop loses that
+#: much at each system call.
 SWITCH_INTERVAL = 0.0005
 LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
 
