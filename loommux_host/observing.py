@@ -85,8 +85,8 @@ class Observer:
         self._searches: anyio.CapacityLimiter | None = None
 
     async def status(self, caller: Caller, kernel: Kernel) -> StatusAnswer:
-        await kernel.accounted()
         clients = await self._clients(kernel)
+        await kernel.accounted()
         life = kernel.life  # from here on nothing is waited for: one moment is told, and the notices are of the same
         views = list(islice((v for v in life.mirror.latest() if v.number is not None), LAST_EXECUTIONS)) if life else []
         running = life.mirror.running if life else None
