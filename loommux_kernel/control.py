@@ -49,6 +49,10 @@ class BadRequest(Exception):
     """The request cannot be answered; the message says why."""
 
 
+class Ending(Exception):
+    """The process is about to exit: its end is the answer, as when it is killed."""
+
+
 class Control:
     """Answers the server's requests; runs on the control thread."""
 
@@ -165,7 +169,11 @@ class Control:
         return {"sequence": self._kernel.capture.sequence, "complete": complete}
 
     async def _in_worker(self, work: Callable[..., Content], *arguments: Any) -> Content:
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work, *arguments)
+        try:
+            done = asyncio.get_running_loop().run_in_executor(self._workers, work, *arguments)
+        except RuntimeError:  # Python takes no more work for threads once it is about to exit
+            raise Ending from None
+        return await done
 
 
 def _unnamed(content: Content) -> bool:
@@ -175,6 +183,8 @@ def _unnamed(content: Content) -> bool:
 async def _answer_later(answer: Awaitable[Content], send: Callable[[Content], None]) -> None:
     try:
         send(await answer)
+    except Ending:
+        return
     except Exception as error:
         send(_failure(error))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from kernel_process import Client, KernelProcess
 
+from loommux_kernel.control import Control
 from loommux_kernel.protocol import CONTROL_REQUESTS, ExecutionStarted, OutputArrived, State, Stream
 from loommux_kernel.records import RecordReader
 
@@ -101,3 +105,15 @@ def test_the_control_thread_needs_no_files_and_leaves_none(server: Client, kerne
             server.ask(name)
     assert server.run("assert len(os.listdir('/proc/self/fd')) <= open_files + 2").state is State.COMPLETED
     assert os.path.exists(f"/proc/{kernel.process.pid}")  # noqa: PTH110
+
+
+def test_a_request_that_meets_the_exit_of_its_process_is_answered_by_its_end_alone() -> None:
+    async def asked() -> list[dict[str, Any]]:
+        control, sent = Control(cast("Any", SimpleNamespace())), list[dict[str, Any]]()
+        control._workers.shutdown()  # as Python does with all threads' executors when it begins to exit
+        control.answer("loommux_flush", {}, server=True, send=sent.append)
+        assert control._tasks
+        await asyncio.wait(set(control._tasks), timeout=10)
+        return sent
+
+    assert asyncio.run(asked()) == []
