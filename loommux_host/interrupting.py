@@ -73,7 +73,7 @@ async def interrupt(life: Life, number: int | None, by: str | None = None) -> In
     began = loop.time()
     answer = await life.ask("interrupt", aim, deadline=SECONDS)
     if answer is not None and answer["result"] != "sent":
-        return await _missed(life, str(answer["result"]), number, view)
+        return await _missed(life, number, view)
     target = view or await _target(life, answer, pending)
     if target is None:
         return Interrupted("unresponsive" if answer is None else "idle", None)
@@ -92,13 +92,14 @@ def _ended(view: View) -> str:
     return "interrupted" if view.state is State.INTERRUPTED else "ended"
 
 
-async def _missed(life: Life, result: str, number: int | None, view: View | None) -> Interrupted:
+async def _missed(life: Life, number: int | None, view: View | None) -> Interrupted:
     """The kernel says that it does not run; the mirror catches up when it thought otherwise."""
     if view is not None and view.running:
         await life.mend()
     if view is not None and not view.running:
         return Interrupted(_ended(view), view)
-    return Interrupted("not_running" if number is not None else result, view)
+    # Where no number was named the kernel may have been asked for a cell that was just sent, and has ended since.
+    return Interrupted("idle" if number is None else "not_running", view)
 
 
 async def _target(life: Life, answer: dict[str, Any] | None, pending: Sent | None) -> View | None:

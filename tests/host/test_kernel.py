@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twins import QT, Launching, Script, fail, say, until
@@ -257,6 +258,19 @@ async def test_an_interrupt_says_what_it_saw(kernel: Kernel, launching: Launchin
     assert ran(await call).view.state is State.INTERRUPTED
     assert (await kernel.interrupt(1)).result == "not_running"
     assert (await kernel.interrupt()).result == "idle"
+
+
+async def test_an_interrupt_without_a_number_that_comes_right_after_an_end_finds_nothing_running(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = await kernel.ready()
+
+    async def of_a_cell_that_has_just_ended(name: str, content: Any, *, deadline: float) -> dict[str, Any]:
+        return {"result": "not_running"}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(life, "ask", of_a_cell_that_has_just_ended)
+        assert (await kernel.interrupt()).result == "idle"
 
 
 async def test_an_interrupt_that_does_not_land_is_only_sent(
