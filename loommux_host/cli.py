@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from loommux_host.config import Config
 
 EXIT_CANNOT_START = 2
-#: A thread that counts or searches lets the event loop in after so long; with Python's own 5 ms the loop loses that
-#: much at each system call.
-SWITCH_INTERVAL = 0.0005
 LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
 
 
@@ -103,7 +100,6 @@ def prepare() -> None:
 
     from loommux_host.launch import become_subreaper
 
-    sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
     faulthandler.enable()
     if sys.platform != "win32":

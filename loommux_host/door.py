@@ -185,7 +185,8 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        if scope["method"] == "DELETE" and (caller := leaver(Headers(scope=scope))) is not None:
+        leaves = scope["method"] == "DELETE" and not self._handshake_only
+        if leaves and (caller := leaver(Headers(scope=scope))) is not None:
             self._forget(caller)
             await Response()(scope, receive, send)
             return

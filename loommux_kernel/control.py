@@ -121,7 +121,7 @@ class Control:
         pursuit = kernel.interrupts.interrupt(meant.serial)
         if pursuit is None:  # its code is over, its record not yet
             return {"result": "not_running", "serial": meant.serial, "number": meant.number}
-        return self._in_worker(self._sent, meant, pursuit)
+        return self._in(self._workers, self._sent, meant, pursuit)
 
     def withdraw(self, content: Content) -> Content:
         with self._kernel.lock:
@@ -129,7 +129,7 @@ class Control:
         return {"result": withdrawal.result, "serial": withdrawal.serial, "number": withdrawal.number}
 
     def flush(self, content: Content) -> Awaitable[Content]:
-        return self._in_worker(self._flushed)
+        return self._in(self._workers, self._flushed)
 
     def told(self, content: Content) -> Content:
         for serial in content["serials"]:
@@ -139,8 +139,8 @@ class Control:
     def variables(self, content: Content) -> Awaitable[Content]:
         if self._listing is None or self._listing.done():
             shell = self._kernel.shell
-            read = asyncio.get_running_loop().run_in_executor
-            self._listing = read(self._reader, variables, shell.user_ns, shell.user_ns_hidden)
+            listed = self._in(self._reader, variables, shell.user_ns, shell.user_ns_hidden)
+            self._listing = asyncio.ensure_future(listed)
         return self._listing
 
     def rename(self, content: Content) -> Content:
@@ -168,9 +168,9 @@ class Control:
         complete = self._kernel.capture.flush(FLUSH_SECONDS)
         return {"sequence": self._kernel.capture.sequence, "complete": complete}
 
-    async def _in_worker(self, work: Callable[..., Content], *arguments: Any) -> Content:
+    async def _in(self, workers: ThreadPoolExecutor, work: Callable[..., Content], *arguments: Any) -> Content:
         try:
-            done = asyncio.get_running_loop().run_in_executor(self._workers, work, *arguments)
+            done = asyncio.get_running_loop().run_in_executor(workers, work, *arguments)
         except RuntimeError:  # Python takes no more work for threads once it is about to exit
             raise Ending from None
         return await done

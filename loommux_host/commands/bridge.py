@@ -118,16 +118,12 @@ class Bridge:
             except Denied as error:
                 await self._send(_failed(request, "denied", self._worded(DENIED, error, request)))
                 return
-            if self._is_away(failure) >= self._end(began):
+            patience = PATIENCE_SECONDS if self._answered else FIRST_PATIENCE_SECONDS
+            if asyncio.get_running_loop().time() >= max(began + TRIED_SECONDS, self._away_since(failure) + patience):
                 await self._send(_failed(request, "unreachable", self._worded(UNREACHABLE, failure, request)))
                 return
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
-
-    def _end(self, began: float) -> float:
-        """Until when a request that began then is tried: each outage is waited for once, not by every request anew."""
-        patience = PATIENCE_SECONDS if self._answered else FIRST_PATIENCE_SECONDS
-        return max(began + TRIED_SECONDS, patience + (began if self._away is None else self._away))
 
     async def _exchanged(self, request: Message) -> bool:
         """Send a request and give the client what comes back; whether its answer was among that."""
@@ -145,7 +141,7 @@ class Bridge:
             await self._remote.tell(message)
         except (NotDelivered, Lost, Denied) as error:
             # Nobody waits for it, and a session that is opened anew needs none of them again.
-            self._is_away(str(error))
+            self._away_since(str(error))
 
     async def _send(self, message: Message) -> None:
         await self._write(json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
@@ -158,13 +154,12 @@ class Bridge:
 
     # -- what is said of the connection ----------------------------------------------------------
 
-    def _is_away(self, why: str) -> float:
-        """Say it once; returns the time."""
-        now = asyncio.get_running_loop().time()
+    def _away_since(self, why: str) -> float:
+        """When the outage began, which is said once: it is waited for once, not by every request anew."""
         if self._away is None:
-            self._away = now
+            self._away = asyncio.get_running_loop().time()
             say(f"{self._remote.endpoint.shown} does not answer ({why}); trying again")
-        return now
+        return self._away
 
     def _is_back(self) -> None:
         self._answered = True

@@ -15,7 +15,7 @@ from loommux_host.commands.bridge import Bridge
 from loommux_host.commands.remote import Endpoint, Lost, Message, NotDelivered, Remote
 
 pytestmark = pytest.mark.anyio
-FIRST, LATER, TRIED = 0.4, 0.8, 0.05
+FIRST, LATER, TRIED = 0.3, 0.6, 0.05
 
 
 @pytest.fixture(autouse=True)
@@ -45,50 +45,57 @@ class Host:
 
 
 class Scripted:
-    """A server that is away or there, and what is done by it meanwhile."""
+    """A server that is away or there; `asked` counts the requests that came as far as it."""
 
     endpoint = Endpoint("http://there/mcp")
 
     def __init__(self, answer: Callable[[], str]) -> None:
-        self._answer = answer
+        self._answer, self.asked = answer, 0
 
     async def ask(self, request: Message) -> AsyncGenerator[Message, None]:
+        self.asked += 1
         text = self._answer()
         yield {"jsonrpc": "2.0", "id": request["id"], "result": {"content": [{"type": "text", "text": text}]}}
 
 
-def host(answer: Callable[[], str]) -> Host:
-    return Host(cast("Any", Scripted(answer)))
+def host(server: Scripted) -> Host:
+    return Host(cast("Any", server))
 
 
-async def test_a_server_that_was_never_there_is_waited_for_once() -> None:
+def away() -> str:
+    raise NotDelivered("gone")
+
+
+async def test_nobody_at_the_address_is_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "PATIENCE_SECONDS", 1000.0)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         async with Remote(Endpoint(f"http://127.0.0.1:{nobody.getsockname()[1]}/mcp")) as remote:
-            asking = Host(remote)
-            text, waited = await asking.ask("run_cell")
-            assert text.startswith("unreachable: ") and "Nothing was done" in text
-            assert FIRST <= waited < LATER
-            text, again = await asking.ask("run_cell")
-            assert text.startswith("unreachable: ")
-            assert TRIED <= again < FIRST, "the outage is waited for once, and every request is tried"
+            text, waited = await Host(remote).ask("run_cell")
+    assert text.startswith("unreachable: ") and "Nothing was done" in text
+    assert waited >= FIRST
 
 
-async def test_an_outage_is_waited_for_from_its_beginning_and_forgotten_with_the_next_answer() -> None:
-    away: list[Exception] = []
+async def test_an_outage_is_waited_for_once_and_every_request_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "TRIED_SECONDS", 0.0)
+    server = Scripted(away)
+    asking = host(server)
+    await asking.ask("run_cell")
+    tried = server.asked
+    assert tried > 1
+    assert (await asking.ask("run_cell"))[0].startswith("unreachable: ")
+    assert server.asked == tried + 1
 
-    def answer() -> str:
-        if away:
-            raise away[0]
-        return "there"
 
-    asking = host(answer)
+async def test_an_outage_is_forgotten_with_the_next_answer() -> None:
+    states = [False]
+    asking = host(Scripted(lambda: away() if states[0] else "there"))
     assert (await asking.ask("status"))[0] == "there"
     for _ in range(2):
-        away.append(NotDelivered("gone"))
+        states[0] = True
         text, waited = await asking.ask("run_cell")
         assert text.startswith("unreachable: ") and waited >= LATER
-        away.clear()
+        states[0] = False
         assert (await asking.ask("status"))[0] == "there"
 
 
@@ -110,8 +117,7 @@ async def test_a_wait_that_was_in_flight_for_longer_than_that_is_sent_again() ->
             async for message in super().ask(request):
                 yield message
 
-    asking = Host(cast("Any", Long(answer)))
-    assert (await asking.ask("wait"))[0] == "done"
-    asking = host(lambda: (_ for _ in ()).throw(Lost("broke")))
-    text, _ = await asking.ask("run_cell")
+    assert (await host(Long(answer)).ask("wait"))[0] == "done"
+    answers = iter(["lost"])
+    text, _ = await host(Scripted(answer)).ask("run_cell")
     assert text.startswith("connection_lost: "), "a cell is never sent twice"

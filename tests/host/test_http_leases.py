@@ -197,6 +197,11 @@ async def test_the_private_kernel_of_a_modern_caller_goes_with_it(tmp_path: Path
         assert (await http.delete("/mcp")).status_code in (400, 405), "without a session or an operator as before"
 
 
+async def test_a_server_for_sessions_alone_knows_no_such_caller(tmp_path: Path) -> None:
+    async with http_server(tmp_path, protocol="handshake") as server, server.http() as http:
+        assert (await http.delete("/mcp", headers={"X-Loommux-Operator": "ann"})).status_code in (400, 405)
+
+
 # -- connection -------------------------------------------------------------------------
 
 
