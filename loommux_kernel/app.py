@@ -204,7 +204,11 @@ def run(launch: LaunchFile) -> None:
     log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     faulthandler.enable(log_fd)
     app = KernelApp.instance(launch, log_fd)  # where ipykernel's own helpers look for it
-    app.initialize()
+    try:
+        app.initialize()
+    except BaseException:  # Python would report it to where this process's output is captured by now
+        app.log.exception("the start failed")
+        os._exit(1)
     app.start()
 
 

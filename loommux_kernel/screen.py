@@ -74,8 +74,8 @@ class Screen:
         return Counts(len(rows) - (rows[-1] == ""), characters, utf8_bytes)
 
     def blocks(self) -> dict[int, tuple[int, int]]:
-        """Blocks of which some line is still on the screen: lines before them, lines up to their end."""
-        return {k: (b, e) for k, (b, e) in self._blocks.items() if e > self.settled_lines}
+        """Blocks of which something, an empty place too, is on the screen: lines before them, lines up to their end."""
+        return {k: (b, e) for k, (b, e) in self._blocks.items() if e > self.settled_lines or b >= self.settled_lines}
 
     def long_rows(self) -> list[LongRow]:
         """The long rows on the screen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -43,6 +44,24 @@ async def test_a_kernel_that_cannot_start_is_an_error_of_the_call_with_its_log(l
         assert "no such module" in text
     broken.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     assert "Out[1]: 1" in await server.cell("1")
+
+
+@pytest.mark.parametrize("flags", [(), ("--spawn",)])
+async def test_a_kernel_that_fails_when_its_output_is_captured_already_says_why(
+    lines: StartLines, place: Place, flags: tuple[str, ...]
+) -> None:
+    (place.workspace / "sitecustomize.py").write_text(
+        "import IPython.core.interactiveshell as of\n"
+        "def broken(self): raise ImportError('this IPython is another one')\n"
+        "of.InteractiveShell.init_history = broken\n"
+    )
+    interpreter = place.workspace / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(place.workspace))} exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    _config(f"kernel_python = {str(interpreter)!r}")(place.workspace)
+    text = await (await lines(*flags).open()).cell("1")
+    assert text.startswith("kernel_start_failed") and "exited with code 1 " in text
+    assert "ImportError: this IPython is another one" in text
 
 
 async def _line(lines: StartLines, place: Place, *flags: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from loommux_kernel.protocol import Stream
 from loommux_kernel.recordstore import Kind
+from loommux_kernel.screen import SCREEN_LINES
 from loommux_kernel.terminal import Terminal
 from loommux_kernel.transcript import Transcript
 
@@ -170,6 +171,7 @@ def test_any_order_of_captures_and_clears_leaves_what_was_not_erased(script: lis
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=12), st.integers(0, 11))
 @example([(1, 0), (0, 1)], 1)
+@example([(0, 1), (0, 0)], 0)
 def test_a_removed_block_leaves_the_rest_and_the_places_of_other_blocks(sizes: list[tuple[int, int]], key: int) -> None:
     terminal = Terminal()
     texts: dict[int, str] = {}
@@ -187,3 +189,12 @@ def test_a_removed_block_leaves_the_rest_and_the_places_of_other_blocks(sizes: l
         assert "\n".join([*lines[first - settled : end - settled], ""]) == (texts[other] or "")
     kept = [line for line in before.split("\n") if not line.startswith(f"{key}.")]
     assert lines == kept
+
+
+def test_an_empty_display_at_the_top_is_still_filled_after_many_others() -> None:
+    terminal = Terminal()
+    terminal.block(0, "")
+    for number in range(1, 2 * SCREEN_LINES + 2):
+        terminal.block(number, "")
+    assert terminal.replace_block(0, "filled\n")
+    assert terminal.screen() == "filled\n"
