@@ -20,7 +20,7 @@ from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, Req
 from loommux_host.journal import Journaled, NoticeKey
 from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
 from loommux_host.process import Exit, Process, death_of
-from loommux_host.reading import in_thread, read_latest
+from loommux_host.reading import in_thread, read_latest, taken_back
 from loommux_host.relay import Relay
 from loommux_host.results import Death
 from loommux_host.submission import Pulse, Sent
@@ -170,14 +170,14 @@ class Life:
                 self._loop.call_later(TOLD_SECONDS, lambda: self._own(self._report_told()))
             self._told.add(serial)
 
-    async def withdraw(self, sent: Sent) -> str | None:
-        """Ask never to run it: ``withdrawn``, ``started`` or ``ended``; None without an answer."""
+    async def withdraw(self, sent: Sent) -> None:
+        """Have it never run, unless it has started; a kernel that does not answer finds that later."""
         answer = await self.ask("withdraw", {"submission": sent.submission.id}, deadline=QUIET_SECONDS)
-        if answer is not None and answer["result"] == "withdrawn":
-            self._decide(sent, lost=True)
-        elif answer is not None and sent.view is None:
+        lost = await taken_back(self.records, sent.submission) if answer is None else answer["result"] == "withdrawn"
+        if sent.view is None and (answer is None or not lost):
             await self.mend()
-        return None if answer is None else str(answer["result"])
+        if lost:
+            self._decide(sent, lost=True)
 
     async def mend(self) -> None:
         """Read from the store what events did not tell."""

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
-from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader, starting
+from loommux_kernel.protocol import Submission
+from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader, claim, starting
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,13 @@ def reading(path: Path) -> Iterator[RecordReader]:
         raise RecordsUnreadable(path) from error
     finally:
         reader.close()
+
+
+async def taken_back(store: Path, submission: Submission) -> bool:
+    """Whether a kernel that does not answer will not start that any more; what it has begun is in its records."""
+    with contextlib.suppress(OSError):
+        return await in_thread(claim, store.parent, submission.id)
+    return False
 
 
 def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:

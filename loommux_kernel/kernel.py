@@ -9,6 +9,7 @@ leaves. How messages arrive is `listening`'s, how code is run `running`'s, the r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 from contextvars import copy_context
@@ -40,6 +41,7 @@ from loommux_kernel.protocol import (
     now,
 )
 from loommux_kernel.running import ZMQInteractiveShell
+from loommux_kernel.starting import claim
 from loommux_kernel.transport import DaemonError
 from loommux_kernel.watches import Watches
 
@@ -74,6 +76,10 @@ class Asked:
         )
 
 
+#: A submission that is as old may have been taken back; a server waits longer before it does that.
+LATE_SECONDS = 1.0
+
+
 class GatedKernel(ListeningKernel):
     """An IPython kernel that records what runs in it and is run by a server."""
 
@@ -83,6 +89,7 @@ class GatedKernel(ListeningKernel):
         super().__init__(**kwargs)
         launch = self.parent.launch
         self.capture = self.parent.capture
+        self._directory = Path(launch.records).parent
         self.lock = threading.Lock()
         self.gate = Gate()
         self.clients = Clients(launch.server_session)
@@ -115,6 +122,7 @@ class GatedKernel(ListeningKernel):
         except (KeyError, TypeError, ValueError) as error:
             self._reply(stream, ident, parent, refused("BadRequest", f"{type(error).__name__}: {error}"), {})
             return
+        self._leave_what_was_taken_back(asked.submission)
         with self.lock:
             admission = self.gate.admit(self._request(asked, parent), count=self.shell.execution_count, at=now())
             if isinstance(admission, Execution):
@@ -140,6 +148,15 @@ class GatedKernel(ListeningKernel):
             self._abort_queued(parent["header"]["session"])
         if admission is not None and self.capture.started_processes(admission.serial):
             self.interrupts.offspring.remember()
+
+    def _leave_what_was_taken_back(self, submission: Submission | None) -> None:
+        """A server that got no answer has said that its cell is not run, unless we are first."""
+        if submission is None or now() - submission.submitted_at < LATE_SECONDS:
+            return
+        with contextlib.suppress(OSError):
+            if not claim(self._directory, submission.id):
+                with self.lock:
+                    self.gate.withdraw(submission.id)
 
     def _request(self, asked: Asked, parent: dict[str, Any]) -> Request:
         blank = not asked.code or asked.code.isspace()

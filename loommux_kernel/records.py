@@ -29,9 +29,9 @@ from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordtypes import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
 from loommux_kernel.recordwriter import RecordWriter
 from loommux_kernel.retained import retain
-from loommux_kernel.starting import starting
+from loommux_kernel.starting import claim, starting
 
 __all__ = [
     "DisplayRecord", "ExecutionRecord", "NoticeRecord", "RecordReader", "RecordWriter", "SearchResult",
-    "finish", "retain", "starting",
+    "claim", "finish", "retain", "starting",
 ]  # fmt: skip

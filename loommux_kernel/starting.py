@@ -29,6 +29,18 @@ Place = tuple[Stream, Path, int]
 HEAD = b"\0loommux\0\n"
 
 
+def claim(directory: Path, submission: str) -> bool:
+    """Whether the asker is the first to decide about a submission: the kernel to start it, its server to take it back.
+
+    For one that the kernel could not answer for. Raises `OSError` when nobody can.
+    """
+    try:
+        os.close(os.open(directory / f"claim-{submission}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Noted:
     """What was noted of an execution: itself, and where its descriptor output begins."""

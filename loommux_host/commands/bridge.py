@@ -32,7 +32,7 @@ SERVER_ERROR = -32000
 REPEATABLE = {"wait", "status", "execution_status", "read_output", "search_output"}
 UNREACHABLE = (
     "the loommux server at {where} cannot be reached ({why}). Nothing was done. "
-    "Start it with `loommux --server`, then send this again."
+    "Start it again with the command that it had (`loommux --server` listens on port 8801), then send this again."
 )
 LOST = (
     "the connection to {where} broke while {tool} was in flight ({why}). The server may have acted on it, "

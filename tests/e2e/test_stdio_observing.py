@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 
+import anyio
 import pytest
 from driving import Agent, Start, until
 
@@ -42,6 +45,36 @@ async def test_state_and_output_can_be_had_while_the_kernel_cannot_answer(start:
             median = sorted(times)[len(times) // 2]
             assert median < (SOON if tool == "read_output" else AT_ONCE), (tool, times)
         await agent.call("restart")
+
+
+DEAF = {
+    "its process is stopped": "None",
+    "native code holds the interpreter": (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=lambda: (time.sleep(0.3), ctypes.PyDLL(None).sleep(6))).start()"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DEAF)
+async def test_a_cell_that_was_refused_because_the_kernel_does_not_answer_never_runs(agent: Agent, how: str) -> None:
+    pid = int((await agent.run("import os; ran = 0; os.getpid()")).partition("]: ")[2].split()[0])
+    await agent.run(DEAF[how])
+    if how == "its process is stopped":
+        os.kill(pid, signal.SIGSTOP)
+    else:
+        await anyio.sleep(0.6)
+    try:
+        refused = await agent.refusal("run_cell", freeform="%%loommux --wait 0.1\nran += 1")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert refused.startswith("kernel_unresponsive: ") and "The cell was not run." in refused
+
+    async def answers() -> bool:
+        return not (await agent.call("run_cell", freeform="%%loommux --wait 30\n'there'")).is_error
+
+    await until(answers)
+    assert (await agent.run("ran")).partition("]: ")[2].startswith("0")
 
 
 async def test_it_is_said_when_the_kernel_itself_does_not_answer(start: Start) -> None:
