@@ -161,7 +161,7 @@ class Fleet:
         return await self._snapshot(kernel, await self.gauges.of([kernel.facts().pid]))
 
     async def _snapshot(self, kernel: Kernel, loads: Mapping[int | None, Load]) -> dict[str, Any]:
-        clients = await kernel.clients()
+        seen = await kernel.seen()
         facts, life = kernel.facts(), kernel.life
         load = loads.get(facts.pid, Load())
         holders = self.leasing.held_by(kernel)
@@ -182,12 +182,13 @@ class Fleet:
             "execution_count": executions(kernel),
             "idle_since": life.mirror.idle_since if life and life.alive and not life.busy else None,
             "stale_seconds": _rounded(facts.stale_seconds),
+            "held_at": seen.held_at,
             "opened_at": kernel.opened_at,
             "processes": _processes(kernel),
             "leases": [_lease(one) for one in holders],
             "lease_count": sum(one.lease.held for one in holders),
             "retention_remaining_seconds": _rounded(self.leasing.retention_remaining(kernel)),
-            "attached_clients": [attached(client) for client in clients],
+            "attached_clients": [attached(client) for client in seen.clients],
             "rss_bytes": load.rss_bytes,
             "cpu_percent": load.cpu_percent,
             "connection_file": connection_file,

@@ -23,6 +23,7 @@ from loommux_host.journal import Journal
 from loommux_host.life import Life
 from loommux_host.mirror import Began, Change, Died, Ended, Noticed, View
 from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted
+from loommux_host.presence import ASIDE_SECONDS, Seen, look
 from loommux_host.process import Process, StartFailed
 from loommux_host.results import KernelFacts
 from loommux_host.submission import Sent
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 START_TRIES = 2
 #: How long an idle process may run its atexit handlers.
 ATEXIT_SECONDS = 2.0
-#: How long the kernel may take to answer small questions on the way to something else.
-ASIDE_SECONDS = 0.3
 #: How long a process that is told the kernel's new name has to take it.
 RENAME_SECONDS = 30.0
 #: How long a call waits in any case to learn whether its cell was taken.
@@ -287,16 +286,13 @@ class Kernel:
             return Interrupted("idle" if number is None else "not_running", None)
         return await interrupt(self.life, number, by)
 
-    async def clients(self) -> list[dict[str, Any]]:
-        """The attached clients as the kernel knows them; none when it does not answer at once."""
-        if self.life is None or self.life.gone:
-            return []
-        answer = await self.life.ask("status", deadline=ASIDE_SECONDS)
-        return [] if answer is None else list(answer.get("clients", []))
+    async def seen(self) -> Seen:
+        """Its attached clients and what holds it, as its process knows them."""
+        return await look(self.life)
 
     async def heard_from(self, client: str) -> float | None:
         """When the kernel last heard of an attached client, seconds since the epoch; None when it cannot tell."""
-        for known in await self.clients():
+        for known in (await self.seen()).clients:
             if known["client"] == client:
                 return now() - float(known["heard_seconds"])
         return None
@@ -318,7 +314,7 @@ class Kernel:
         if old is not None and old.alive:
             killed = old.mirror.running
             started = len(await old.process.descendants())
-            clients = tuple(str(client["label"]) for client in await self.clients())
+            clients = tuple(str(client["label"]) for client in (await self.seen()).clients)
             await self._end(old, "restart", by, caller)
         elif old is not None:
             await old.finished.wait()

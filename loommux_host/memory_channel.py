@@ -36,6 +36,8 @@ from loommux_kernel.records import RecordWriter
 
 #: As the kernel does: a body of at most so many bytes comes with the reply.
 REPLY_BODY_BYTES = 5_000
+#: Where the work is that holds `MemoryChannel.turn`.
+HELD_AT = "In [1], line 1"
 
 
 @dataclass
@@ -224,7 +226,7 @@ class MemoryChannel:
 
     # -- control requests --------------------------------------------------------------
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self, holder: bool = False) -> dict[str, Any]:
         running = self._running
         return {
             "serial": running[0] if running else None,
@@ -233,6 +235,7 @@ class MemoryChannel:
             "last_serial": self._serial,
             "clients": self.clients,
             "watches": [{"name": name, "serial": n, "number": n, "at": now()} for name, n in self.watches.items()],
+            "holder": HELD_AT if holder and running is None and self.turn.locked() else None,
         }
 
     def _interrupt(

@@ -21,6 +21,7 @@ import anyio.to_thread
 from loommux_host import ranges
 from loommux_host.kernel import Kernel
 from loommux_host.phrases import attached, cell, sender
+from loommux_host.presence import Seen
 from loommux_host.reading import in_thread, reading
 from loommux_host.refused import Refused
 from loommux_host.registry import Registry
@@ -85,7 +86,7 @@ class Observer:
         self._searches: anyio.CapacityLimiter | None = None
 
     async def status(self, caller: Caller, kernel: Kernel) -> StatusAnswer:
-        clients = await self._clients(kernel)
+        seen = await self._seen(kernel)
         await kernel.accounted()
         life = kernel.life  # from here on nothing is waited for: one moment is told, and the notices are of the same
         views = list(islice((v for v in life.mirror.latest() if v.number is not None), LAST_EXECUTIONS)) if life else []
@@ -107,12 +108,13 @@ class Observer:
             last_five=[of_view(life, view) for view in views] if life else [],
             children=[child.name for child in self._registry.children(kernel.id)],
             watches=[watch.name for watch in life.mirror.watches.pending] if life and life.alive else [],
-            others=self._others(caller, kernel, clients),
+            others=self._others(caller, kernel, seen.clients),
             attach_command=attach_command(life.process.launch.connection_file) if life else None,
             last_notices=notices,
             idle_since=life.mirror.idle_since if life and life.alive and not life.busy else None,
             deaths=[ended.death for ended in kernel.ended if ended.death],
             waiting_for_input=self._waiting_for_input(kernel),
+            held_at=None if running else seen.held_at,
         )
 
     async def execution_status(self, kernel: Kernel, number: int | None, process: int | None) -> ExecutionStatusAnswer:
@@ -191,9 +193,9 @@ class Observer:
 
         return await anyio.to_thread.run_sync(in_reader, abandon_on_cancel=True, limiter=limiter)
 
-    async def _clients(self, kernel: Kernel) -> list[dict[str, Any]]:
-        """The attached clients; a kernel that does not answer is not asked."""
-        return [] if kernel.facts().stale_seconds is not None else await kernel.clients()
+    async def _seen(self, kernel: Kernel) -> Seen:
+        """A kernel that does not answer is not asked."""
+        return Seen() if kernel.facts().stale_seconds is not None else await kernel.seen()
 
     def _others(self, caller: Caller, kernel: Kernel, clients: list[dict[str, Any]]) -> list[str]:
         """Who else works here: sessions that are there, attached clients, and whose cells are remembered."""

@@ -249,3 +249,5 @@ class StatusAnswer(Answer):
     idle_since: float | None = None
     deaths: list[Death] = field(default_factory=list)
     waiting_for_input: str | None = None
+    #: Where something holds the main thread though no cell runs.
+    held_at: str | None = None

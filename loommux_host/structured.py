@@ -225,6 +225,7 @@ def _status(answer: StatusAnswer) -> Fields:
         "recent_execution": answer.recent.number if answer.recent else None,
         "idle_since": _time(answer.idle_since),
         "waiting_for_input": answer.waiting_for_input,
+        "held_at": answer.held_at,
         "executions": [
             {**_execution(facts, answer.now), "status": facts.state, "source": facts.source.strip()[:200]}
             for facts in answer.last_five

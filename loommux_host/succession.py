@@ -5,7 +5,7 @@ ended: nothing else frees its endpoint), on the same workspace and endpoint, wit
 interpreter and a version that writes the same notes. Of other servers it touches nothing.
 What is found and cannot be taken over ends, and the start says which and why. `adoption`
 makes kernels of the rest. Called by `serving`, once it listens: who has the endpoint is the
-only one to get here.
+only one to get here; and by commands, which only look.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.config import Config
-from loommux_host.discovery import was_there
+from loommux_host.discovery import Server, was_there
+from loommux_host.discovery import read as who_wrote
 from loommux_host.files import DirectoryRefused, ServerDirectory, check_private, server_directories, taken_over
 from loommux_host.keeper_client import KeeperClient, KeeperGone, KeeperRefused, Kept
 from loommux_host.keeper_wire import SOCKET_NAME
@@ -73,6 +74,34 @@ def replace_stopped(config: Config, endpoint: str) -> int | None:
         if _obstacle(config, identity) is None and _end_if_stopped(identity):
             return identity.pid
     return None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Kernels of a server that is gone, by name: the next one in its place takes them over."""
+
+    server: Server
+    kernels: list[str]
+
+
+def waiting() -> list[Waiting]:
+    """What this user's dead servers have left and a keeper still holds. Raises `DirectoryRefused`."""
+    return [
+        Waiting(server, names)
+        for path in server_directories()
+        if os.path.lexists(path / IDENTITY)
+        and (server := who_wrote(path)) is not None
+        and not server.alive
+        and (names := _names(path))
+        and _is_kept(path)
+    ]
+
+
+def _is_kept(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
+        asking.connect(str(path / SOCKET_NAME))
+        return True
+    return False
 
 
 # -- whose ---------------------------------------------------------------------------------
@@ -203,4 +232,4 @@ def _end_if_stopped(identity: Identity) -> bool:
         os.close(pidfd)
 
 
-__all__ = ["Inheritance", "inherit", "replace_stopped"]
+__all__ = ["Inheritance", "Waiting", "inherit", "replace_stopped", "waiting"]

@@ -110,6 +110,13 @@ def environment(answer: Answer) -> Iterator[str]:
         )
 
 
+def held(place: str) -> str:
+    return (
+        f"Its main thread is held by what an earlier cell left running, at {one_line(place, 300)}."
+        " No cell can run until that lets go; restart() ends it."
+    )
+
+
 def not_answering(seconds: float) -> str:
     return f"The kernel has not answered for {duration(seconds)}; this is what was last known of it."
 
@@ -250,6 +257,8 @@ def status(answer: StatusAnswer) -> list[str]:
     lines = [_state(answer)]
     if kernel is not None and kernel.stale_seconds is not None:
         lines.append(not_answering(kernel.stale_seconds))
+    if answer.held_at is not None:
+        lines.append(held(answer.held_at))
     lines += [f"Workspace: {one_line(answer.workspace, 1000)} ({answer.workspace_resolution})"]
     lines += [f"Python: {one_line(answer.python, 1000)}"]
     shown = answer.current or answer.recent

@@ -29,13 +29,13 @@ async def wait(
     chosen = None if name == NEXT else watches.named(name)
     if life is None or (chosen is None if name != NEXT else not watches.pending):
         raise Refused(watch_not_found(name, one_line(kernel.name), [w.name for w in watches.pending], _last(watches)))
-    began, candidates = now(), [chosen] if chosen is not None else watches.pending
+    began, over = now(), list(watches.ended)
 
     def first() -> Watch | None:
-        """The one that ended first of those that were pending, or have begun since."""
+        """The one that was meant, or the first that has ended since."""
         if chosen is not None:
             return None if chosen.pending else chosen
-        return next((w for w in watches.ended if w in candidates or w.started_at >= began), None)
+        return next((w for w in watches.ended if w not in over), None)
 
     async with reporting(progress, lambda: (now() - began, ", ".join(w.name for w in watches.pending))):
         ended_by = None

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from loommux_kernel.gate import Execution
+from loommux_kernel.heldloop import HeldLoop
 from loommux_kernel.protocol import CONTROL_PREFIX, CONTROL_REQUESTS, now
 from loommux_kernel.variables import variables
 
@@ -31,6 +32,7 @@ class Kernel(Protocol):
     """What the requests need of the kernel."""
 
     lock: Any
+    loop: Any
     gate: Any
     clients: Any
     capture: Any
@@ -62,6 +64,7 @@ class Control:
         #: Of its own: reading what a cell holds locked may take long, and must not hold up the others.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="Variables")
         self._listing: asyncio.Future[Content] | None = None
+        self._loop: HeldLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: dict[str, Callable[[Content], Content | Awaitable[Content]]] = {
             name: getattr(self, name) for name in CONTROL_REQUESTS
@@ -88,7 +91,14 @@ class Control:
 
     # -- the requests -----------------------------------------------------------------
 
-    def status(self, content: Content) -> Content:
+    def status(self, content: Content) -> Content | Awaitable[Content]:
+        """At once; asked for the `holder`, it says what keeps an idle kernel from taking a cell."""
+        facts = self._facts()
+        if content.get("holder") and facts["serial"] is None:
+            return self._with_holder(facts)
+        return facts
+
+    def _facts(self) -> Content:
         kernel = self._kernel
         with kernel.lock:
             running: Execution | None = kernel.gate.running
@@ -150,6 +160,16 @@ class Control:
     def quit(self, content: Content) -> Content:
         self._kernel.stop()
         return {}
+
+    async def _with_holder(self, facts: Content) -> Content:
+        kernel = self._kernel
+        if self._loop is None:
+            self._loop = HeldLoop(kernel.loop, kernel.shell)
+        before, holder = facts["last_serial"], await self._loop.holder()
+        facts = self._facts()
+        if facts["serial"] is None and facts["last_serial"] == before:  # no cell has run meanwhile
+            facts["holder"] = holder
+        return facts
 
     # -- in workers ---------------------------------------------------------------------
 

@@ -118,11 +118,17 @@ class Loommux(Daemon):
         """The watches that are pending, oldest first."""
         return self._watches.pending()
 
-    def export(self, path: str | os.PathLike[str], *, timeout: float = EXPORT_SECONDS) -> str:
-        """Write this kernel's executions, with their outputs, as a notebook; the path that was written."""
-        notebook = self.ask_raw("GET", f"/api/resources/{self.self.id}/notebook", timeout=timeout)
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False, timeout: float = EXPORT_SECONDS) -> str:
+        """Write this kernel's executions, with their outputs, as a notebook; the path that was written.
+
+        Raises `FileExistsError` when there is that file and `overwrite` is not set.
+        """
         place = Path(path).expanduser().absolute()
-        place.write_bytes(notebook)
+        if place.exists() and not overwrite:
+            raise FileExistsError(f"{place} exists; overwrite=True replaces it")
+        notebook = self.ask_raw("GET", f"/api/resources/{self.self.id}/notebook", timeout=timeout)
+        with place.open("wb" if overwrite else "xb") as file:
+            file.write(notebook)
         return str(place)
 
     def _handle(self, snapshot: dict[str, Any]) -> KernelHandle:

@@ -327,9 +327,10 @@ def event_from_wire(wire: dict[str, Any]) -> Event:
 
 #: name → what it asks. Each is answered by a dict; failures by {"error": text}.
 CONTROL_REQUESTS: dict[str, str] = {
-    # {} -> {"pid", "serial" (running or None), "number", "felt" (it got an interrupt), "sequence" (last event),
-    #        "last_serial", "execution_count", "clients": [...], "stream_bytes_pending",
-    #        "watches": [{"name", "serial", "number", "at"}...] that are pending, oldest first}
+    # {"holder": bool} -> {"pid", "serial" (running or None), "number", "felt" (it got an interrupt), "sequence" (last
+    #        event), "last_serial", "execution_count", "clients": [...], "stream_bytes_pending",
+    #        "watches": [{"name", "serial", "number", "at"}...] that are pending, oldest first; asked for, also
+    #        "holder" (where the main thread is when it does not come round though nothing runs, or None)}
     "status": "what runs, from the gate",
     # {"serial": int | None, "submission": str | None, "asked_at", "by": str | None (somebody other than the
     #        sender, who is told when a client sent it)} -> {"result": "sent" | "idle" |

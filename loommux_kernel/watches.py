@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, Protocol
@@ -47,12 +46,11 @@ class Watch:
         self.outcome: Outcome | None = None
         #: What it raised.
         self.error: BaseException | None = None
-        #: When it began, in seconds since the epoch.
+        #: When it began and when it ended, in seconds since the epoch.
         self.at = now()
+        self.ended_at: float | None = None
         self._serial = serial
         self._number = number
-        self._began = time.monotonic()
-        self._seconds = 0.0
         self._value: Any = None
         self._cancel: Callable[[], None] | None = None
 
@@ -77,17 +75,20 @@ class Watch:
 
     def __repr__(self) -> str:
         if self.outcome is None:
-            return f"<watch {self.name!r}, pending for {_duration(time.monotonic() - self._began)}>"
+            return f"<watch {self.name!r}, pending for {self._elapsed()}>"
         return f"<watch {self.name!r}, {self._ended()}>"
 
     def _ended(self) -> str:
         """How, and after how long."""
-        after = f"after {_duration(self._seconds)}"
+        after = f"after {self._elapsed()}"
         if self.outcome is Outcome.COMPLETED:
             return f"completed {after}"
         if self.error is None:
             return f"was cancelled {after}"
         return f"failed {after}: {_one_line(self.error)}"
+
+    def _elapsed(self) -> str:
+        return _duration((self.ended_at or now()) - self.at)
 
     def to_wire(self) -> dict[str, Any]:
         return {"name": self.name, "serial": self._serial, "number": self._number, "at": self.at}
@@ -109,7 +110,7 @@ class Watches:
             if inspect.iscoroutine(work):
                 work.close()  # or Python would warn that nobody awaits it
             raise
-        self._tell(watch, WatchStarted)
+        self._tell(watch, WatchStarted, at=watch.at)
         if inspect.iscoroutinefunction(work):
             work = work()
         if isinstance(work, Awaitable):
@@ -202,7 +203,7 @@ class Watches:
         error: BaseException | None = None,
         traceback: tuple[str, str | None] | None = None,
     ) -> None:
-        watch._seconds = time.monotonic() - watch._began
+        watch.ended_at = now()
         with self._lock:
             del self._pending[watch.name]
             watch.error, watch.outcome = error, outcome
@@ -214,7 +215,8 @@ class Watches:
             label = "" if watch._number is None else f"In [{watch._number}]"
             capture.notice(serial or None, watch._number, label, notice)
         ename = None if error is None else safe_text(type(error).__name__)
-        self._tell(watch, WatchEnded, outcome=outcome, ename=ename, evalue=None if error is None else message_of(error))
+        evalue = None if error is None else message_of(error)
+        self._tell(watch, WatchEnded, at=watch.ended_at, outcome=outcome, ename=ename, evalue=evalue)
 
     def _tell(self, watch: Watch, kind: type[Event], **fields: Any) -> None:
         self._kernel.capture.event(kind, name=watch.name, serial=watch._serial, number=watch._number, **fields)

@@ -65,7 +65,7 @@ RANKS = [
     {"sessions", "envelope", "spoken"},
     {"registry", "recalling"},
     {"kernel", "launching", "keeping", "succession"},
-    {"interrupting", "outcomes"},
+    {"interrupting", "outcomes", "presence"},
     {"waiting"},
     {"life"},
     {

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from loommux_host.living import Living, NotFound, find, living
-from loommux_host.phrases import cell, duration, one_line, sender
+from loommux_host.phrases import cell, clock, duration, one_line, sender
 from loommux_kernel.protocol import Stream, now
 from loommux_kernel.records import ExecutionRecord, RecordReader
 
@@ -41,7 +41,7 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     kernels = living()
     try:
-        kernel = find(options.name, kernels)
+        kernel = find(_unambiguous(options.name, kernels), kernels)
     except NotFound as error:
         raise Refused("kernel_not_found", str(error)) from None
     client = options.client or ("qtconsole" if missing("console") and not missing("qtconsole") else "console")
@@ -55,6 +55,15 @@ def run(options: Namespace) -> int:
         )
     sys.stdout.flush()
     return become([sys.executable, "-m", "loommux_host.attached", client, str(kernel.connection_file)])
+
+
+def _unambiguous(name: str | None, kernels: Sequence[Living]) -> str | None:
+    """The name, when only one has it: servers know nothing of each other. Raises `Refused`."""
+    named = [kernel for kernel in kernels if kernel.name == name]
+    if len(named) > 1:
+        ids = ", ".join(f"{one.id[:8]} (opened {clock(one.opened_at)})" for one in named)
+        raise Refused("kernel_ambiguous", f"{name!r} names several kernels; say which by its id: {ids}")
+    return name
 
 
 def missing(client: str) -> str | None:

@@ -27,6 +27,7 @@ from loommux_kernel.client import Daemon, DaemonError
 
 from .hosts import HOSTS
 from .outcome import Refused
+from .reach import wait_for, waiting
 from .settingsfile import SettingsFile
 
 Grade = Literal["ok", "warn", "bad"]
@@ -140,6 +141,9 @@ def servers() -> Iterator[Check]:
         yield Check("servers", f"{len(found)} of yours run" if found else "none of yours runs now")
         for server in found:
             yield from _server(server)
+    for left in waiting():
+        mend = "start a server there, with the same Python and settings; else they end after `adopt_grace_seconds`"
+        yield Check("waiting kernels", wait_for(left), "warn", mend)
 
 
 def _server(server: Server) -> Iterator[Check]:

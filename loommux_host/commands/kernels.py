@@ -7,8 +7,10 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
+from loommux_host.succession import Waiting
+
 from .outcome import DONE, FAILED, json_argument, say, show, show_json
-from .reach import Place, places, server_argument
+from .reach import Place, places, server_argument, wait_for, waiting
 
 COLUMNS = ("KERNEL", "ID", "STATE", "CELL", "IDLE", "MEMORY", "CELLS", "HELD BY")
 
@@ -19,19 +21,31 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    found = places(options.server)
+    found, left = places(options.server), waiting()
     if options.json:
-        show_json({"ok": True, "servers": [_fields(place) for place in found]})
-    elif not found:
-        say("no server of yours runs; an MCP host starts one, or loommux --server")
-    else:
+        show_json({"ok": True, "servers": [_fields(place) for place in found], "waiting": [_left(one) for one in left]})
+        return _code(found)
+    if found:
         show("\n\n".join(_shown(place) for place in found))
+    else:
+        say("no server of yours runs; an MCP host starts one, or loommux --server")
+    for one in left:
+        say(wait_for(one))
+    return _code(found)
+
+
+def _code(found: list[Place]) -> int:
     return FAILED if any(place.trouble for place in found) else DONE
 
 
 def _fields(place: Place) -> dict[str, Any]:
     server = {name: value for name, value in asdict(place.server).items() if name != "uptime"}  # the system's
     return {**server, "kernels": list(place.kernels), "trouble": place.trouble}
+
+
+def _left(one: Waiting) -> dict[str, Any]:
+    server = one.server
+    return {"pid": server.pid, "workspace": server.workspace, "endpoint": server.endpoint, "kernels": one.kernels}
 
 
 def _shown(place: Place) -> str:
@@ -72,4 +86,9 @@ def _cell(execution: dict[str, Any]) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{max(0.0, seconds):.0f} s"
+    """In whole units of the largest two: ``40 s``, ``3 min 20 s``, ``2 d 4 h``."""
+    whole = int(max(0.0, seconds))
+    for unit, length, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // part} {smaller}"
+    return f"{whole} s"

@@ -14,7 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from loommux_host import succession
 from loommux_host.discovery import DirectoryRefused, Server, living_servers
+from loommux_host.succession import Waiting
 from loommux_kernel.client import Daemon, DaemonError
 from loommux_kernel.handles import KernelHandle
 
@@ -103,6 +105,22 @@ def places(pid: int | None) -> list[Place]:
         return list(pool.map(_asked, servers))
 
 
+def waiting() -> list[Waiting]:
+    """Kernels that a dead server has left to the next one in its place."""
+    with suppress(DirectoryRefused):
+        return succession.waiting()
+    return []
+
+
+def wait_for(left: Waiting) -> str:
+    """What waits, and for what."""
+    names, one = ", ".join(left.kernels), len(left.kernels) == 1
+    return (
+        f"{'kernel' if one else 'kernels'} {names} of the server {left.server.pid}, which is gone,"
+        f" {'waits' if one else 'wait'} for the next one at {left.server.endpoint} in {left.server.workspace}"
+    )
+
+
 def find(options: Namespace, name: str | None = None) -> Found:
     """The kernel that a command line names, or the only main kernel there is. Raises `Refused`."""
     wanted = options.kernel if name is None else name
@@ -118,7 +136,7 @@ def find(options: Namespace, name: str | None = None) -> Found:
         raise Refused("kernel_ambiguous", f"{what}: {_listed(found)}")
     known = f"there are {_listed(everything)}" if everything else "no server of yours has one"
     text = "there is no kernel" if wanted is None else f"no kernel is called {wanted!r}"
-    raise Refused("kernel_not_found", f"{text}; {known}")
+    raise Refused("kernel_not_found", "; ".join([text, known, *map(wait_for, waiting())]))
 
 
 def _named(everything: Sequence[Found], wanted: str) -> list[Found]:

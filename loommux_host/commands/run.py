@@ -11,6 +11,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from loommux_host.phrases import duration
 from loommux_kernel.client import DaemonError
 
 from .following import Following
@@ -84,8 +85,8 @@ def _followed(following: Following, *, quiet: bool) -> None:
 
 
 def _remarks(result: dict[str, Any]) -> None:
-    """What is not in the output: how it ended, what the environment says."""
-    if result["status"] in ("interrupted", "killed"):
-        say(f"In [{result['execution']}] was {result['status']}")
+    """What is not in the output: which cell it was, how it ended, what the environment says."""
+    ended = "" if result["status"] == "completed" else f" · {result['status']}"
+    say(f"In [{result['execution']}]{ended} · {duration(result['elapsed_seconds'])}")
     for notice in result.get("notices") or ():
         say(notice["text"] if isinstance(notice, dict) else str(notice))

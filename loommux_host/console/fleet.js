@@ -118,10 +118,10 @@ const Row = view(({ kernel }) => {
   </tr>`;
 });
 
-/** A process that does not answer while a cell runs: native code holds the interpreter. */
+/** Why a process does nothing: native code holds the interpreter, or an earlier cell's leavings the main thread. */
 const Unheard = ({ kernel }) =>
   kernel.stale_seconds == null
-    ? null
+    ? kernel.held_at && html`<span class="hint">held at ${kernel.held_at}</span>`
     : html`<span class="hint">${kernel.busy ? "native code holds Python, " : ""}<${Elapsed} seconds=${kernel.stale_seconds} seen=${kernel.seen} /></span>`;
 
 function Doing({ kernel }) {

@@ -110,6 +110,7 @@ const Head = view(({ kernel }) => {
       <${State} state=${stateOf(kernel)} />
       ${running && html`<${Elapsed} seconds=${running.elapsed_seconds} seen=${kernel.seen} />`}
       ${kernel.stale_seconds != null && html`<span class="hint">has not answered for <${Elapsed} seconds=${kernel.stale_seconds} seen=${kernel.seen} />${kernel.busy ? ": native code holds Python" : ""}</span>`}
+      ${kernel.held_at && html`<span class="hint">held by what an earlier cell left running, at ${kernel.held_at}</span>`}
       ${kernel.idle_since && html`<span class="quiet">for <${Since} at=${kernel.idle_since} /></span>`}
     </div>
     <div class="acts" role="toolbar" aria-label="Kernel">

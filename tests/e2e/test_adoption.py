@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
 import sys
 from typing import Any
 
+import anyio
 import httpx2
 import psutil
 import pytest
-from driving import Place, connected, until
+from driving import COMMAND, Place, connected, until
 from http_driving import Session, Web, configure, start, web
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from trees import below
@@ -71,6 +73,16 @@ async def printed_by(client: AsyncKernelClient, request: str) -> str:
             return text
 
 
+WAITING = "kernel lab of the server {}, which is gone, waits for the next one at http://127.0.0.1:{}/mcp in {}"
+
+
+async def command(place: Place, *words: str) -> tuple[int, str]:
+    """A command for people: its exit code, and all it says."""
+    environment = os.environ | place.environment
+    done = await anyio.run_process([*COMMAND, *words], env=environment, cwd=place.workspace, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
 async def until_busy(session: Session) -> str:
     """The first refusal, once a cell of somebody else runs."""
     while "busy" not in (said := await run(session, "1")):
@@ -90,7 +102,10 @@ async def test_a_kernel_of_a_killed_server_goes_on_under_the_next(place: Place) 
             request = client.execute(COUNT.format(100))
             assert "busy" in await until_busy(session)
             await kill(first)
+            code, said = await command(place, "logs", "lab")
+            assert code == 3 and f"; {WAITING.format(first.process.pid, port, place.workspace)}\n" in said
             async with web(place, "--port", port) as second:
+                assert "waits for the next one" not in (await command(place, "kernels"))[1]
                 async with second.http(**{"x-loommux-resource": "lab"}) as again:
                     newcomer = await Session.open(again)
                     whole = await call(newcomer, "wait", timeout_seconds=30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -35,7 +36,7 @@ class Shell:
 
     def begin(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         # Whoever runs the tests may have servers of their own, with a kernel of the same name.
-        if words[0] != "kernels" and "--server" not in words:
+        if words[0] not in ("kernels", "attach") and "--server" not in words:
             words = (words[0], "--server", str(self.pid), *words[1:])
         return subprocess.Popen(
             [*COMMAND, *words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -74,10 +75,10 @@ async def test_every_kernel_of_every_server_is_listed(server: Web, agent: Agent,
 async def test_a_cell_runs_with_its_output_its_exit_code_and_word_to_the_agent(server: Web, shell: Shell) -> None:
     async with server.agent(**{"X-Loommux-Resource": "report"}) as one:
         await one.run("x")
-        code, out, _ = await shell("run", "--kernel", "report", "print('hi'); x += 1; x")
-        assert (code, out) == (0, "hi\nOut[3]: 42\n")
-        code, out, _ = await shell("run", "--kernel", "/report", stdin="1 / 0")
-        assert code == 1 and "ZeroDivisionError" in out
+        code, out, said = await shell("run", "--kernel", "report", "print('hi'); x += 1; x")
+        assert (code, out) == (0, "hi\nOut[3]: 42\n") and said.startswith("loommux: In [3] · ")
+        code, out, said = await shell("run", "--kernel", "/report", stdin="1 / 0")
+        assert code == 1 and "ZeroDivisionError" in out and said.startswith("loommux: In [4] · error · ")
         result = await shell.read("run", "--kernel", "report", "x")
         assert result["status"] == "completed" and result["result_text"] == "42\n"
         told = await one.run("x")
@@ -110,7 +111,7 @@ async def test_ctrl_c_is_for_the_cell(server: Web, shell: Shell) -> None:
     assert await asyncio.to_thread(running.stdout.readline) == "on\n"
     running.send_signal(signal.SIGINT)
     _, said = await asyncio.to_thread(running.communicate, None, PATIENCE)
-    assert running.returncode == 1 and "was interrupted" in said
+    assert running.returncode == 1 and "] · interrupted · " in said
 
 
 async def test_output_is_read_whole_by_lines_or_by_stream(server: Web, shell: Shell) -> None:
@@ -153,6 +154,16 @@ async def test_a_name_that_is_not_there_or_not_one_alone_is_refused_with_what_th
         refused = await shell.read("run", "1")
         assert refused["status"] == "kernel_ambiguous"
         assert "say which with --kernel: " in refused["message"] and "/other (id " in refused["message"]
+
+
+async def test_kernels_of_one_name_in_two_servers_are_told_apart_by_their_ids(agent: Agent, shell: Shell) -> None:
+    await agent.run("loommux.create('report')")
+    code, _, said = await shell("attach", "report")
+    assert code == 3 and "kernel_ambiguous" in said
+    ids = {one["resource_id"][:8] for place in (await servers(shell)).values() for one in place["kernels"]}
+    named = set(re.findall(r"(\w{8}) \(opened \d\d:\d\d\)", said))
+    assert len(named) >= 2 and len(named & ids) == 2
+    await agent.run("loommux.recycle('report')")
 
 
 async def test_a_kernel_is_recycled(server: Web, shell: Shell) -> None:

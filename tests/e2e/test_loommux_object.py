@@ -143,6 +143,10 @@ async def test_a_kernels_executions_are_exported_as_a_notebook(agent: Agent, com
     assert path == common_place.workspace / "run.ipynb"
     cells = json.loads(await anyio.Path(path).read_text())["cells"]
     assert any("to be exported" in "".join(cell["source"]) for cell in cells)
+    _, exists = await failed(agent, "loommux.export('run.ipynb')")
+    assert exists == f"FileExistsError: {path} exists; overwrite=True replaces it"
+    await value(agent, "print(loommux.export('run.ipynb', overwrite=True))")
+    assert len(json.loads(await anyio.Path(path).read_text())["cells"]) > len(cells)
 
 
 async def test_what_the_server_refuses_is_an_error_that_names_it(agent: Agent) -> None:

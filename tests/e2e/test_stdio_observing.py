@@ -92,6 +92,20 @@ async def test_it_is_said_when_the_kernel_itself_does_not_answer(start: Start) -
         await agent.call("restart")
 
 
+async def test_it_is_said_what_holds_a_kernel_in_which_no_cell_runs(start: Start) -> None:
+    async with start() as agent:
+        assert "main thread is held" not in await agent.text("status")
+        await agent.run("import asyncio\nasync def spin():\n    while True: pass\ntask = asyncio.create_task(spin())")
+        status = await agent.text("status")
+        said = "Its main thread is held by what an earlier cell left running, at In [1], line 3, in spin."
+        assert said in status and "busy" not in status.splitlines()[0]
+        refused = await agent.refusal("run_cell", freeform="%%loommux --wait 0.1\n1")
+        assert refused.startswith("kernel_unresponsive: ")
+        await agent.call("restart")
+        assert "main thread is held" not in await agent.text("status")
+        assert "Out[1]: 2" in await agent.run("1 + 1")
+
+
 @pytest.mark.case("R03")
 async def test_a_restart_ends_a_kernel_that_does_not_answer(start: Start) -> None:
     async with start() as agent:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from loommux_host import cli, commands, observing, words
-from loommux_host.commands import logs, reach, run
+from loommux_host.commands import kernels, logs, reach, run
 from loommux_host.commands.outcome import WORDS
 from loommux_host.discovery import Server
 from loommux_kernel.client import DaemonError
@@ -181,3 +181,11 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(home: Path, capsys: pytest
     assert "pip install" in found["kernels' interpreter"]["mend"]
     assert found["Claude Code"]["grade"] == "bad" and "install --replace" in found["Claude Code"]["mend"]
     assert cli.main(["doctor", "--config", "nowhere"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (3_600, "1 h 0 min"), (90_061, "1 d 1 h"), (-1, "0 s")],
+)
+def test_a_table_of_kernels_shows_times_that_a_person_can_read(seconds: float, shown: str) -> None:
+    assert kernels._seconds(seconds) == shown

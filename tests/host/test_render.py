@@ -390,6 +390,11 @@ def test_status_starts_with_the_kernels_name_and_is_complete() -> None:
     ]
 
 
+def test_status_says_where_an_idle_kernel_is_held() -> None:
+    [_, said, *_] = text_of(StatusAnswer(kernel=KERNEL, now=NOW, held_at="In [3], line 5, in spin")).splitlines()
+    assert said.startswith("Its main thread is held by what an earlier cell left running, at In [3], line 5, in spin. ")
+
+
 def test_status_of_a_busy_kernel_that_hangs_says_how_old_its_knowledge_is() -> None:
     facts = execution(State.RUNNING, 75.0)
     kernel = KernelFacts("k1", "lab", 1, 99, busy=True, stale_seconds=12.0)

@@ -11,7 +11,7 @@ import pytest
 from twins import ME, OTHER, PERSON, QT, Script, Server, fail, say, server, until
 
 from loommux_host import bodies
-from loommux_host.memory_channel import MemoryCell, MemoryProcessInfo
+from loommux_host.memory_channel import HELD_AT, MemoryCell, MemoryProcessInfo
 from loommux_host.results import (
     Answer,
     CellAnswer,
@@ -292,6 +292,15 @@ async def test_status_answers_at_once_while_the_kernel_does_not(at: Server, scri
     assert answer.attach_command.endswith(" --existing /connection.json")
     status = of(ExecutionStatusAnswer, await at.service.execution_status(ME))
     assert status.silent_seconds is not None
+
+
+async def test_status_says_what_keeps_an_idle_kernel_from_running_cells(at: Server) -> None:
+    await at.service.run_cell(ME, "say")
+    assert of(StatusAnswer, await at.service.status(ME)).held_at is None
+    async with at.launching.channel.turn:
+        answer = of(StatusAnswer, await at.service.status(ME))
+        assert (answer.current, answer.held_at) == (None, HELD_AT)
+    assert of(StatusAnswer, await at.service.status(ME)).held_at is None
 
 
 async def test_status_before_anything_ran_says_what_there_is(at: Server) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kernel_process import Client, KernelProcess
+import pytest
+from kernel_process import TIMEOUT, Client, KernelProcess
 
 from loommux_kernel.control import Control
 from loommux_kernel.protocol import CONTROL_REQUESTS, ExecutionStarted, OutputArrived, State, Stream
@@ -24,6 +28,47 @@ def test_the_status_of_an_idle_kernel(server: Client, kernel: KernelProcess) -> 
     assert status["execution_count"] == (reply.number or 0) + 1
     assert status["stream_bytes_pending"] >= 0
     assert status["sequence"] >= 2
+
+
+#: No cell can end what holds the main thread; a thread does when there is that file.
+LET_GO = """\
+import pathlib, threading, time
+def wait():
+    global holds
+    while not pathlib.Path({sign!r}).exists(): time.sleep(0.01)
+    holds = False
+threading.Thread(target=wait).start()"""
+LEFT = {
+    "a task": """\
+import asyncio
+async def spin():
+    await asyncio.sleep(0.05)
+    while holds: pass
+holds = True
+task = asyncio.create_task(spin())""",
+    "a callback that sleeps": """\
+import asyncio, time
+def spin():
+    while holds: time.sleep(0.01)
+holds = True
+asyncio.get_running_loop().call_soon(spin)""",
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_a_status_says_where_what_an_earlier_cell_left_holds_the_main_thread(
+    server: Client, tmp_path: Path, what: str
+) -> None:
+    server.run("1")
+    assert server.ask("status", holder=True)["holder"] is None
+    server.run(LET_GO.format(sign=str(tmp_path / "go")))
+    number = server.run(LEFT[what]).number
+    held = until_true(lambda: server.ask("status", holder=True)["holder"])
+    assert re.fullmatch(rf"In \[{number}\], line \d, in spin", held), held
+    assert server.ask("status")["serial"] is None
+    (tmp_path / "go").touch()
+    until_true(lambda: server.ask("status", holder=True)["holder"] is None)
+    assert server.run("'free'").state is State.COMPLETED
 
 
 def test_control_is_answered_while_a_cell_loops_or_sleeps(server: Client) -> None:
@@ -48,6 +93,14 @@ def test_a_flush_brings_what_was_written_into_the_record(server: Client, kernel:
         reader.close()
         server.ask("interrupt")
         server.reply(request)
+
+
+def until_true(asked: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + TIMEOUT
+    while not (answer := asked()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return answer
 
 
 def until_printed(server: Client) -> None:

@@ -123,3 +123,10 @@ def test_neither_thread_nor_task_of_a_watch_is_left(server: Client) -> None:
         "assert not [n for n in names if n.startswith('watch ')], names"
     )
     assert server.run(f"await asyncio.sleep(0)\n{left}").state is State.COMPLETED
+
+
+def test_the_notice_of_a_watchs_end_and_its_events_tell_one_duration(server: Client) -> None:
+    server.run("import time; loommux.watch('w', lambda: time.sleep(0.05))")
+    started, ended = server.wait_event(WatchStarted, name="w"), server.wait_event(WatchEnded, name="w")
+    milliseconds = f"{(ended.at - started.at) * 1000:.0f} ms"
+    assert server.wait_event(NoticeGiven).text == f"watch w completed after {milliseconds}"
