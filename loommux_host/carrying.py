@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from loommux_kernel.lines import clip
 from loommux_kernel.protocol import Counts, Stream
 
+from .counting import Counter
 from .excerpts import counts_of, first_lines, last_lines, next_range, read_call
 from .limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
 from .phrases import amount, cell, plural
 from .results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
-from .tokens import Vocabulary
 from .words import OMISSIONS
 
 #: Lines from each end that are looked at for an excerpt of 500 tokens.
@@ -57,7 +57,7 @@ class Carrier:
     """The rules with a server's limits. `copies`: how often a text stands in a message."""
 
     limits: Limits
-    vocabulary: Vocabulary
+    counter: Counter
     copies: int = 1
 
     def choices(self, answer: Answer) -> Iterator[Carried]:
@@ -94,7 +94,7 @@ class Carrier:
         else:
             said = OMISSIONS["token_limit_exceeded"].text.format(amount=amount(facts.counts), limit=TOKEN_LIMIT)
             shown = min(self.limits.omission_tail_lines, len(answer.tail))
-            tail = last_lines(answer.tail[len(answer.tail) - shown :], self.vocabulary)
+            tail = last_lines(answer.tail[len(answer.tail) - shown :], self.counter)
             yield Carried(omitted="token_limit_exceeded", said=said, tail=tail)
             yield Carried(omitted="token_limit_exceeded", said=said)
 
@@ -132,7 +132,7 @@ class Carrier:
         text = "\n".join(rows)
         if len(text) <= BODY_CHARACTERS:
             yield Carried(text)
-        head = first_lines(rows[:EXCERPT_LINES], self.vocabulary)
+        head = first_lines(rows[:EXCERPT_LINES], self.counter)
         first = found[min(len(head), len(found) - 1)][0] if found else 1
         total = answer.result.total_lines if answer.result else 0
         average = len(text) // max(1, len(rows))
@@ -144,8 +144,8 @@ class Carrier:
     def _excerpt(
         self, lines: Sequence[str], ends: Sequence[str], total: int, said: str, call: str
     ) -> Iterator[Carried]:
-        head = first_lines(lines[:EXCERPT_LINES], self.vocabulary)
-        tail = last_lines(ends[-EXCERPT_LINES:], self.vocabulary)
+        head = first_lines(lines[:EXCERPT_LINES], self.counter)
+        tail = last_lines(ends[-EXCERPT_LINES:], self.counter)
         tail = tail[max(0, len(head) + len(tail) - total) :]
         carried = Carried(omitted="size_limit_exceeded", said=said, head=head, tail=tail, next_call=call)
         yield carried

@@ -1,62 +1,68 @@
 """What stands in place of a text that is too large: some of its lines, and the call that reads on.
 
-Pure but for the vocabulary. Called by `render`.
+Pure but for the counter. Called by `render`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from loommux_kernel.protocol import Counts, Stream
 
+from .counting import Counter
 from .limits import EXCERPT_TOKENS, always_within
 from .results import ExecutionFacts, KernelFacts
 from .texts import cut
-from .tokens import Vocabulary, VocabularyUnavailable
+from .tokens import VocabularyUnavailable
 
 #: How much of what would fit is asked for next: lines differ in length.
 MARGIN = 0.9
+#: Lines that are counted at a time.
+BATCH = 50
 
 
-def last_lines(lines: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+def last_lines(lines: Sequence[str], counter: Counter) -> list[str]:
     """The longest end of `lines` within 500 tokens, each line cut to 200 characters."""
-    return _within_tokens([cut(line) for line in reversed(lines)], vocabulary)[::-1]
+    return _within_tokens([cut(line) for line in reversed(lines)], counter)[::-1]
 
 
-def first_lines(lines: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+def first_lines(lines: Sequence[str], counter: Counter) -> list[str]:
     """The longest beginning of `lines` within 500 tokens, each line cut to 200 characters."""
-    return _within_tokens([cut(line) for line in lines], vocabulary)
+    return _within_tokens([cut(line) for line in lines], counter)
 
 
-def _within_tokens(lines: list[str], vocabulary: Vocabulary) -> list[str]:
+def _within_tokens(lines: list[str], counter: Counter) -> list[str]:
     if always_within(sum(len(line.encode(errors="replace")) + 1 for line in lines), EXCERPT_TOKENS):
         return lines
     taken: list[str] = []
     spent = 0
-    for line in lines:
-        spent += _cost(line, vocabulary)
+    for line, cost in _costs(lines, counter):
+        spent += cost
         if spent > EXCERPT_TOKENS:
             break
         taken.append(line)
-    while taken and not _fits("\n".join(taken), vocabulary):  # joined lines can have more tokens, though hardly ever do
+    while taken and not _fits("\n".join(taken), counter):  # joined lines can have more tokens, though hardly ever do
         taken.pop()
     return taken
 
 
-def _fits(text: str, vocabulary: Vocabulary) -> bool:
+def _fits(text: str, counter: Counter) -> bool:
     try:
-        return vocabulary.within_limit(text, EXCERPT_TOKENS)
+        return counter.within_limit(text, EXCERPT_TOKENS)
     except VocabularyUnavailable:
         return True  # counted in bytes
 
 
-def _cost(line: str, vocabulary: Vocabulary) -> int:
-    """Tokens of a line with its end; its bytes, which are never fewer, when tokens cannot be counted."""
-    try:
-        return vocabulary.count(line + "\n")
-    except VocabularyUnavailable:
-        return len(line.encode(errors="replace")) + 1
+def _costs(lines: list[str], counter: Counter) -> Iterator[tuple[str, int]]:
+    """Each line with its tokens and its end's; with its bytes, which are never fewer, when tokens cannot be counted."""
+    for start in range(0, len(lines), BATCH):
+        batch = lines[start : start + BATCH]
+        try:
+            costs = counter.counts([line + "\n" for line in batch])
+        except VocabularyUnavailable:
+            costs = [len(line.encode(errors="replace")) + 1 for line in batch]
+        yield from zip(batch, costs, strict=True)
 
 
 def next_range(first: int, lines: Sequence[str], total: Counts, room: int) -> tuple[int, int, int | None]:

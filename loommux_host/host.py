@@ -126,19 +126,19 @@ class Host:
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
         from loommux_host.bodies import Bodies
+        from loommux_host.counting import COUNTING
         from loommux_host.observing import Place
         from loommux_host.registry import Registry
         from loommux_host.service import Service
         from loommux_host.sessions import Sessions
         from loommux_host.spoken import SpokenAgain
-        from loommux_host.tokens import SHIPPED
 
         config = self.config
         registry = Registry(
             lambda id, name: self._begun.pop(id, None) or self._launching(id, name), max_kernels=config.max_kernels
         )
         SpokenAgain(registry)
-        bodies = Bodies(SHIPPED.within_limit, config.structured, config.omission_tail_lines)
+        bodies = Bodies(COUNTING.within_limit, config.structured, config.omission_tail_lines)
         place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
         self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
         self._cleaning = asyncio.create_task(asyncio.to_thread(clean_up_after_dead_servers), name="clean up")

@@ -17,6 +17,7 @@ from loommux_kernel.protocol import State
 
 from . import texts
 from .carrying import Carried, Carrier
+from .counting import COUNTING, Counter
 from .forgery import entry, envelope, sendable, shown
 from .images import BLOCK_BYTES, ImageBlock, Piece, pieces, without_last_image
 from .limits import FRAME_BYTES, Limits
@@ -34,7 +35,6 @@ from .results import (
     WatchAnswer,
 )
 from .structured import Fields, fields_of, is_ok
-from .tokens import SHIPPED, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class _Layout:
     after: Sequence[str]
 
 
-def render(answer: Answer, *, structured: bool, limits: Limits, vocabulary: Vocabulary = SHIPPED) -> Rendered:
+def render(answer: Answer, *, structured: bool, limits: Limits, counter: Counter = COUNTING) -> Rendered:
     """The largest true result that `limits` allow. Not on the event loop when there are displays or much text."""
-    return _Rendering(answer, structured, limits, vocabulary).rendered()
+    return _Rendering(answer, structured, limits, counter).rendered()
 
 
 class _Rendering:
     """One answer on its way to a `Rendered`."""
 
-    def __init__(self, answer: Answer, structured: bool, limits: Limits, vocabulary: Vocabulary) -> None:
+    def __init__(self, answer: Answer, structured: bool, limits: Limits, counter: Counter) -> None:
         self.answer, self.structured, self.limits = answer, structured, limits
-        self.carrier = Carrier(limits, vocabulary, copies=2 if structured else 1)
+        self.carrier = Carrier(limits, counter, copies=2 if structured else 1)
         self.room = limits.max_result_bytes - FRAME_BYTES
         self.environment = self.bounded([entry(line) for line in texts.environment(answer)])
 

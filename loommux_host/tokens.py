@@ -1,8 +1,8 @@
 """Counts o200k_base tokens exactly, offline, and without counting where a bound decides.
 
 Owns the shipped vocabulary and the rules that make a count cheap: byte bounds, lower
-bounds from pieces and bytes, exact cuts. Knows nothing of results; `render` asks. The
-vocabulary is loaded when a count first needs it (0.7 s, 48 MB), then shared by all threads.
+bounds from pieces and bytes, exact cuts. Knows nothing of results. The vocabulary is loaded
+when a count first needs it (0.7 s, 48 MB), in the process of `counting`.
 
 Why cuts are exact: tiktoken splits a text into pieces by a pattern and encodes each piece
 by itself. Where no piece can reach across a position, whatever stands on either side, the
@@ -17,7 +17,7 @@ import hashlib
 import re
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import islice
@@ -84,20 +84,18 @@ class Vocabulary:
 
     def count(self, text: str) -> int:
         """The number of tokens; the same as ``len(encode_ordinary(text))``."""
-        return sum(self._counts(_encodable(text)))
+        return sum(self._counts(encodable(text)))
+
+    def counts(self, texts: Iterable[str]) -> list[int]:
+        return list(map(self.count, texts))
 
     def within_limit(self, text: str, limit: int = TOKEN_LIMIT) -> bool:
         """Whether `text` has at most `limit` tokens. The vocabulary is needed only when no bound decides."""
-        if never_within(len(text), limit):
-            return False
-        text = _encodable(text)
-        data = text.encode()
-        if always_within(len(data), limit):
-            return True
-        if never_within(len(data), limit) or _lower_bound(text, data, limit) > limit:
-            return False
+        known = decided(text, limit)
+        if known is not None:
+            return known
         total = 0
-        for count in self._counts(text):
+        for count in self._counts(encodable(text)):
             total += count
             if total > limit:
                 return False
@@ -112,6 +110,19 @@ class Vocabulary:
                 yield len(encoding._encode_single_piece(part))
             else:
                 yield len(encoding.encode_ordinary(part))
+
+
+def decided(text: str, limit: int) -> bool | None:
+    """Whether `text` has at most `limit` tokens, where that needs no count."""
+    if never_within(len(text), limit):
+        return False
+    text = encodable(text)
+    data = text.encode()
+    if always_within(len(data), limit):
+        return True
+    if never_within(len(data), limit) or _lower_bound(text, data, limit) > limit:
+        return False
+    return None
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -151,7 +162,7 @@ def _lower_bound(text: str, data: bytes, enough: int) -> float:
     return 1 + sum(1 for _ in islice(_CUT.finditer(text), enough))
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """`text` as tiktoken reads it: lone surrogates become U+FFFD."""
     try:
         text.encode()

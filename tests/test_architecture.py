@@ -97,6 +97,7 @@ RANKS = [
         "process",
         "jupyter_wire",
         "tokens",
+        "counting",
         "words",
         "refused",
         "files",

@@ -179,7 +179,7 @@ def test_without_the_vocabulary_excerpts_are_so_short_that_their_bytes_decide(tm
     missing = Vocabulary(tmp_path / "missing.gz")
     facts = {"counts": Counts(10**6, 10**8, 10**8)}
     answer = cell(None, body_omitted="token_limit_exceeded", tail=["y" * 99] * 20, facts=facts)
-    made = render(answer, structured=False, limits=Limits(), vocabulary=missing)
+    made = render(answer, structured=False, limits=Limits(), counter=missing)
     assert text_of_one(made).splitlines()[2:] == ["Last 5 lines:", *["y" * 99] * 5]
 
 

@@ -84,7 +84,7 @@ def test_a_text_counted_in_parts_has_the_count_of_the_whole(parts: list[str], ch
 @given(TEXTS)
 def test_the_lower_bound_is_never_above_the_count(text: str) -> None:
     exact = counted(SHIPPED.encoding(), text)
-    encodable = tokens._encodable(text)
+    encodable = tokens.encodable(text)
     if encodable:
         assert tokens._lower_bound(encodable, encodable.encode(), 10_000) <= exact
         assert tokens._lower_bound(encodable, encodable.encode(), 0) <= exact
