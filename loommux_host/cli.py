@@ -53,7 +53,7 @@ def run_server(arguments: Sequence[str]) -> int:
         config = load(options)
     except ConfigError as error:
         return cannot_start(str(error))
-    say(f"configuration directory: {config.config_dir or 'none'}")
+    say(f"configuration directory: {config.config_dir or 'none, the defaults hold'}")
     prepare()
     return serve_http(config) if wire is None else serve(config, wire)
 

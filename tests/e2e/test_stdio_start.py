@@ -116,7 +116,7 @@ async def test_a_start_that_cannot_work_gives_one_line_and_exit_code_2(
 
 async def test_it_is_said_which_configuration_directory_is_in_use(lines: StartLines, place: Place) -> None:
     await lines().open()
-    assert "loommux: configuration directory: none\n" in place.log()
+    assert "loommux: configuration directory: none, the defaults hold\n" in place.log()
     _config("")(place.workspace)
     await lines().open()
     assert f"loommux: configuration directory: {place.workspace / '.loommux'}\n" in place.log()
