@@ -49,6 +49,7 @@ async def restart(caller: Caller, kernel: Kernel) -> RestartAnswer:
         ended_execution=of_view(old, done.killed) if old and done.killed else None,
         ended_processes=max(done.started, old.death.ended_processes) if old and old.death else 0,
         left=old.death.left if old and old.death else (),
+        ended_watches=list(done.watches),
         attached_clients=list(done.clients),
         old_process=old.process.process if old else 0,
         old_pid=old.pid if old else None,

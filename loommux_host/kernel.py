@@ -310,16 +310,17 @@ class Kernel:
     async def _restart(self, by: str | None, caller: str | None) -> Restarted:
         if self._starting is not None and not self._starting.done():
             await asyncio.wait({self._starting})
-        old, killed, clients, started = self.life, None, (), 0
+        old, killed, clients, watches, started = self.life, None, (), (), 0
         if old is not None and old.alive:
             killed = old.mirror.running
+            watches = tuple(watch.name for watch in old.mirror.watches.pending)
             started = len(await old.process.descendants())
             clients = tuple(str(client["label"]) for client in (await self.seen()).clients)
             await self._end(old, "restart", by, caller)
         elif old is not None:
             await old.finished.wait()
         # Whoever waited for the same end of the old process may have begun already.
-        return Restarted(old, await (self._starting or self._begin_start()), killed, clients, started)
+        return Restarted(old, await (self._starting or self._begin_start()), killed, clients, watches, started)
 
     async def _end(self, life: Life, cause: str, by: str | None, caller: str | None = None) -> None:
         """An idle process may leave in order, a busy one is ended at once; then everything it started."""

@@ -68,4 +68,5 @@ class Restarted:
     new: Life
     killed: View | None
     clients: tuple[str, ...]
+    watches: tuple[str, ...]
     started: int

@@ -223,6 +223,7 @@ class RestartAnswer(Answer):
     ended_processes: int = 0
     #: Processes that could not be ended, as `Death.left`.
     left: tuple[tuple[int, str], ...] = ()
+    ended_watches: list[str] = field(default_factory=list)
     attached_clients: list[str] = field(default_factory=list)
     old_process: int = 0
     old_pid: int | None = None

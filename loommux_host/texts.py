@@ -185,6 +185,9 @@ def restart(answer: RestartAnswer) -> list[str]:
         )
     if answer.ended_processes:
         ended.append(plural(answer.ended_processes, "child process", "child processes"))
+    if answer.ended_watches:
+        word = "watch" if len(answer.ended_watches) == 1 else "watches"
+        ended.append(f"{word} {', '.join(map(one_line, answer.ended_watches))}")
     lines.append(f"Ended with it: {', '.join(ended)}." if ended else "No cell and no other process was running.")
     if answer.left:
         lines.append(not_ended(answer.left))

@@ -36,7 +36,9 @@ def _said(result: dict[str, Any]) -> str:
         said.append(f"ended In [{result['ended_execution']}]")
     if result["ended_processes"]:
         said.append(f"ended {result['ended_processes']} child processes")
-    said += [f"could not end {program}" for program in result["left_processes"]]
+    if result["ended_watches"]:
+        said.append(f"ended watches: {', '.join(result['ended_watches'])}")
+    said += [f"could not end {one['command']} (pid {one['pid']})" for one in result["left_processes"]]
     if result["attached_clients"]:
         said.append(f"still attached: {', '.join(result['attached_clients'])}")
     return "\n".join(said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import anyio
 import pytest
 from driving import Agent, text_of, until
@@ -110,6 +112,7 @@ async def test_a_restart_ends_watches_and_whoever_waits_for_them(agent: Agent) -
             group.start_soon(wait, name)
         restarted = await agent.text("restart")
         assert restarted.startswith("restarted: ")
+        assert re.search(r"\nEnded with it: watches (.*, )?task, thread\.\n", restarted)
     assert all(not text.startswith("Running") for text in ended.values()), ended
     assert "Watches:" not in await agent.text("status")
     assert (await agent.refusal("wait", watch="next")).startswith("watch_not_found: no watch is pending")

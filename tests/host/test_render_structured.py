@@ -158,12 +158,14 @@ def test_an_interrupt_that_did_nothing_is_not_ok_and_says_why() -> None:
 def test_a_restart_names_what_it_ended() -> None:
     answer = RestartAnswer(
         kernel=KERNEL, now=NOW, ended_execution=execution(State.KILLED), ended_processes=3, attached_clients=["qt"],
+        ended_watches=["build"],
         old_process=1, old_pid=1, new_process=2, new_pid=4711,
     )  # fmt: skip
     has(
         answer,
         {
             "status": "restarted", "ended_execution": 7, "ended_processes": 3, "attached_clients": ["qt"],
+            "ended_watches": ["build"],
             "old_process": 1, "new_process": 2, "new_pid": 4711,
         },
     )  # fmt: skip
