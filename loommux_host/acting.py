@@ -9,8 +9,9 @@ from __future__ import annotations
 from loommux_host.interrupting import SECONDS, Interrupted
 from loommux_host.kernel import Kernel
 from loommux_host.mirror import View
-from loommux_host.phrases import cell, sender
+from loommux_host.phrases import cell, one_line, sender
 from loommux_host.refused import Refused
+from loommux_host.registry import Registry, caller_id
 from loommux_host.results import InterruptAnswer, RestartAnswer
 from loommux_host.selection import of_view
 from loommux_host.sessions import PRESENCE, Caller, Sessions
@@ -41,7 +42,7 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
     )
 
 
-async def restart(caller: Caller, kernel: Kernel) -> RestartAnswer:
+async def restart(caller: Caller, kernel: Kernel, registry: Registry) -> RestartAnswer:
     """Replace the process; says what ended with it. Raises `KernelStartFailed`."""
     done = await kernel.restart(sender(caller.origin()), caller.id)
     old = done.old
@@ -50,12 +51,23 @@ async def restart(caller: Caller, kernel: Kernel) -> RestartAnswer:
         ended_processes=max(done.started, old.death.ended_processes) if old and old.death else 0,
         left=old.death.left if old and old.death else (),
         ended_watches=list(done.watches),
+        goes_on=_sent_by(kernel, registry),
         attached_clients=list(done.clients),
         old_process=old.process.process if old else 0,
         old_pid=old.pid if old else None,
         new_process=done.new.process.process,
         new_pid=done.new.pid,
     )
+
+
+def _sent_by(kernel: Kernel, registry: Registry) -> list[str]:
+    """What runs in other kernels and was sent by code in this one."""
+    running = [(one, one.life.mirror.running) for one in registry.all() if one.life is not None and one.life.alive]
+    return [
+        f"{cell(view.number)} of {one_line(registry.path(one))}"
+        for one, view in running
+        if view is not None and view.origin.client == caller_id(kernel)
+    ]
 
 
 async def _still_there(sessions: Sessions, kernel: Kernel, running: View) -> bool:

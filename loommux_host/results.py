@@ -224,6 +224,8 @@ class RestartAnswer(Answer):
     #: Processes that could not be ended, as `Death.left`.
     left: tuple[tuple[int, str], ...] = ()
     ended_watches: list[str] = field(default_factory=list)
+    #: Cells that its code had sent to other kernels.
+    goes_on: list[str] = field(default_factory=list)
     attached_clients: list[str] = field(default_factory=list)
     old_process: int = 0
     old_pid: int | None = None

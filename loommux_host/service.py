@@ -245,7 +245,7 @@ class Service:
         """Replace the process."""
 
         async def run(binding: Binding) -> Answer:
-            return await acting.restart(caller, binding.kernel)
+            return await acting.restart(caller, binding.kernel, self.registry)
 
         return await self._use(caller, kernel, run)
 

@@ -188,6 +188,7 @@ def _restart(answer: RestartAnswer) -> Fields:
         "ended_processes": answer.ended_processes,
         "left_processes": _named(answer.left),
         "ended_watches": answer.ended_watches,
+        "goes_on": answer.goes_on,
         "attached_clients": answer.attached_clients,
         "old_process": answer.old_process or None,
         "old_pid": answer.old_pid,

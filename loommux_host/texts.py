@@ -189,6 +189,8 @@ def restart(answer: RestartAnswer) -> list[str]:
         word = "watch" if len(answer.ended_watches) == 1 else "watches"
         ended.append(f"{word} {', '.join(map(one_line, answer.ended_watches))}")
     lines.append(f"Ended with it: {', '.join(ended)}." if ended else "No cell and no other process was running.")
+    if answer.goes_on:
+        lines.append(f"Goes on, sent by its code to other kernels: {', '.join(answer.goes_on)}.")
     if answer.left:
         lines.append(not_ended(answer.left))
     if answer.attached_clients:

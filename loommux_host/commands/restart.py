@@ -38,6 +38,7 @@ def _said(result: dict[str, Any]) -> str:
         said.append(f"ended {result['ended_processes']} child processes")
     if result["ended_watches"]:
         said.append(f"ended watches: {', '.join(result['ended_watches'])}")
+    said += [f"{cell} goes on, sent by its code" for cell in result["goes_on"]]
     said += [f"could not end {one['command']} (pid {one['pid']})" for one in result["left_processes"]]
     if result["attached_clients"]:
         said.append(f"still attached: {', '.join(result['attached_clients'])}")

@@ -220,6 +220,16 @@ async def test_an_interrupt_of_the_child_itself_interrupts_the_forwarding_cell(a
     assert ": interrupted" in await agent.text("execution_status")
 
 
+async def test_a_restart_here_says_what_goes_on_there(agent: Agent) -> None:
+    async with in_the_background(agent, "import time; time.sleep(60)"):
+        restarted = await agent.text("restart")
+    said = r"\nGoes on, sent by its code to other kernels: In \[\d+\] of /\S+/build\.\n"
+    assert re.search(said, restarted), restarted
+    assert ": running" in await agent.text("execution_status", kernel="build")
+    assert (await agent.text("interrupt", kernel="build")).startswith("interrupted: ")
+    assert "Goes on" not in await agent.text("restart")
+
+
 async def test_a_cell_that_catches_the_interrupt_there_ends_here_as_it_ends(agent: Agent) -> None:
     caught = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('caught')"
     async with in_the_background(agent, caught) as result:

@@ -336,6 +336,7 @@ def test_a_restart_says_what_it_ended_and_what_runs_now() -> None:
         ended_processes=3,
         left=((99, "ping host"),),
         ended_watches=["build"],
+        goes_on=["In [2] of /lab/build"],
         attached_clients=["qtconsole"],
         old_process=2,
         old_pid=4711,
@@ -345,6 +346,7 @@ def test_a_restart_says_what_it_ended_and_what_runs_now() -> None:
     assert text_of(answer).splitlines() == [
         "restarted: process 3 (pid 5000) replaces process 2 (pid 4711). Variables are gone; the next cell is In [1].",
         "Ended with it: In [7] after 12.4 s, 3 child processes, watch build.",
+        "Goes on, sent by its code to other kernels: In [2] of /lab/build.",
         "Not ended, because they run as another user: 99 (ping host).",
         "Attached clients, which stay connected: qtconsole.",
         "Records: process=2.",
