@@ -141,6 +141,7 @@ def test_without_inotify_the_same_is_found_by_looking(
     monkeypatch.setattr(libc, "watch_directory", lambda path: None)
     monkeypatch.setattr(descriptors, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(descriptorfile, "fcntl", None)
+    monkeypatch.setattr(descriptorfile, "_children", lambda: False)  # other tests have left some
     made, taken = Descriptors(tmp_path, queue), Taken()
     made.open()
     try:

@@ -577,45 +577,47 @@ def test_whatever_happens_the_store_holds_what_the_terminals_hold(operations: li
     model = Model()
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory) / "records.db")
-        store.begin()
-        for name, value, more in operations:
-            match name:
-                case "text":
-                    store.writer.text(1, value, TEXTS[more])
-                    model.write(value, TEXTS[more])
-                case "display":
-                    store.show(1, {"text/plain": value}, kind="result" if more else "display")
-                    model.block(Stream.RESULT, value, "Out[1]: " if more else "")
-                case "traceback":
-                    store.writer.traceback(1, value)
-                    model.block(Stream.TRACEBACK, value)
-                case "clear":
-                    store.writer.clear(1, wait=value)
-                    model.clear_waits = value
-                    if not value:
-                        model.clear()
-                case "end":
-                    store.end()
-                case "commit":
-                    store.writer.commit()
-                case "reopen":
-                    if not model.clear_waits:
-                        store.close()
-                        store = Store(Path(directory) / "records.db")
-        store.writer.commit()
-        record = store.reader.by_serial(1)
-        assert record is not None
-        for stream in Stream:
-            text = model.text(stream)
-            lines = text.removesuffix("\n").split("\n") if text else []
-            assert store.reader.text(1, stream) == text
-            counts = Counts(len(lines), len(text), len(text.encode()))
-            assert store.writer.counts(1, stream) == record.counts[stream] == counts
-            first = random.randint(1, len(lines) + 1)
-            last = random.randint(first, first + 200)
-            assert store.reader.lines(1, stream, first, last) == lines[first - 1 : last]
-            assert store.reader.tail(1, stream, 70) == lines[-70:]
-        store.close()
+        try:  # hypothesis may end an example wherever it draws
+            store.begin()
+            for name, value, more in operations:
+                match name:
+                    case "text":
+                        store.writer.text(1, value, TEXTS[more])
+                        model.write(value, TEXTS[more])
+                    case "display":
+                        store.show(1, {"text/plain": value}, kind="result" if more else "display")
+                        model.block(Stream.RESULT, value, "Out[1]: " if more else "")
+                    case "traceback":
+                        store.writer.traceback(1, value)
+                        model.block(Stream.TRACEBACK, value)
+                    case "clear":
+                        store.writer.clear(1, wait=value)
+                        model.clear_waits = value
+                        if not value:
+                            model.clear()
+                    case "end":
+                        store.end()
+                    case "commit":
+                        store.writer.commit()
+                    case "reopen":
+                        if not model.clear_waits:
+                            store.close()
+                            store = Store(Path(directory) / "records.db")
+            store.writer.commit()
+            record = store.reader.by_serial(1)
+            assert record is not None
+            for stream in Stream:
+                text = model.text(stream)
+                lines = text.removesuffix("\n").split("\n") if text else []
+                assert store.reader.text(1, stream) == text
+                counts = Counts(len(lines), len(text), len(text.encode()))
+                assert store.writer.counts(1, stream) == record.counts[stream] == counts
+                first = random.randint(1, len(lines) + 1)
+                last = random.randint(first, first + 200)
+                assert store.reader.lines(1, stream, first, last) == lines[first - 1 : last]
+                assert store.reader.tail(1, stream, 70) == lines[-70:]
+        finally:
+            store.close()
 
 
 def test_displays_with_images_can_be_had_alone(store: Store) -> None:
