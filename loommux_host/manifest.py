@@ -19,7 +19,7 @@ from loommux_host.results import Death
 from loommux_kernel.protocol import PROTOCOL_VERSION
 
 #: Of the shapes below. A successor takes over from a server with the same only.
-FORMAT = 1
+FORMAT = 2
 VERSIONS = (FORMAT, PROTOCOL_VERSION)
 
 

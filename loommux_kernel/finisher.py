@@ -1,7 +1,8 @@
 """Completes the record store of a process that died.
 
-Owns what a death leaves undone: what child processes and C code wrote to the
-descriptor files and nobody took in, and executions that never ended. Runs in
+Owns what a death leaves undone: what Python printed last (`unrecorded`), what child
+processes and C code wrote to the descriptor files and nobody took in, and executions
+that never ended. Runs in
 the host after the process is gone, through the same terminals and the same
 writer that the process had.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from loommux_kernel import unrecorded
 from loommux_kernel.protocol import State, Stream
 from loommux_kernel.recordreader import RecordReader
 from loommux_kernel.recordstore import CODES
@@ -28,6 +30,8 @@ PIECE = 1 << 20
 #: program may have written for minutes faster than anything can be recorded: short lines are
 #: taken in at 10 MB/s.
 ROOM = 4 << 20
+#: Stands where text is missing that Python printed faster than it could be kept.
+MISSING = "\n[lines are missing here: they were printed faster than they could be kept before the end]\n"
 
 
 def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30, relay: str | None = None) -> None:
@@ -46,6 +50,8 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30, relay: str 
             running = [serial for (serial,) in reader.query("SELECT serial FROM executions WHERE state = 'running'")]
             last = noted(path.parent)
             unheard = last.execution if last is not None and reader.by_serial(last.execution.serial) is None else None
+            taken = sum(n for (n,) in reader.query("SELECT taken FROM texts"))
+            begun = {serial for (serial,) in reader.query("SELECT serial FROM executions")}
         finally:
             reader.close()
         writer = RelayedWriter(path, budget_bytes, lambda text: None)
@@ -54,14 +60,17 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30, relay: str 
                 unheard.serial, unheard.number, unheard.origin, unheard.source, unheard.submitted_at, unheard.started_at
             )
             running.append(unheard.serial)
+            begun.add(unheard.serial)
         if relay is not None and running:
             writer.relay(running[-1], relay)
+        _take_in_unrecorded(writer, path.parent / unrecorded.FILE, taken, begun)
         room = ROOM
         for unread in _divided(descriptors, last):
             room -= _take_in(writer, unread, room)
         for serial in running:
             writer.end(serial, State.KILLED, ended_at, None, None)
         writer.close()
+        unrecorded.remove(path.parent / unrecorded.FILE)
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,20 @@ def _divided(unread: list[Unread], last: Noted | None) -> list[Unread]:
         unread = [replace(one, end=begin) if one.file == file else one for one in unread]
         unread.append(Unread(serial, stream, file, begin))
     return unread
+
+
+def _take_in_unrecorded(writer: RecordWriter, path: Path, taken: int, begun: set[int]) -> None:
+    """Record what Python printed last, and that some of it is missing, where it is."""
+    texts, left_out = unrecorded.left(path, taken)
+    for text in texts:
+        if text.serial in begun:
+            if text.number > taken + 1:
+                writer.text(text.serial, text.stream, MISSING)
+            writer.text(text.serial, text.stream, text.text)
+        taken = text.number
+    if left_out > taken and begun:
+        writer.text(max(begun), Stream.STDOUT, MISSING)
+    writer.taken = max(taken, left_out)
 
 
 def _take_in(writer: RecordWriter, unread: Unread, room: int) -> int:

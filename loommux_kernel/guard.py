@@ -34,6 +34,7 @@ class Guard(Base):
 
     parent: Any
     displayhook: Any
+    capture: Any
     user_module: Any
     interrupts: Interrupts | None = None
     #: The cell about to run: as sent, transformed, and whether it awaits anything.
@@ -130,9 +131,20 @@ class Guard(Base):
         super().showtraceback(exc_tuple, *args, **options)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
-        super()._showtraceback(etype, evalue, stb)
+        if self.capture is not None and self.capture.forked:
+            _say_as_a_script(evalue, stb)
+        else:
+            super()._showtraceback(etype, evalue, stb)
         self._shown = evalue
 
     def _format_exception_for_storage(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Nothing: the record has the traceback, and `str()` of an exception may raise."""
         return {}
+
+
+def _say_as_a_script(error: BaseException, traceback: list[str]) -> None:
+    """In a forked child: it ends with its cell, and its parent's cell neither failed nor waits for a message of it."""
+    if not isinstance(error, SystemExit):
+        sys.stderr.write("\n".join(traceback) + "\n")
+    elif error.code is not None and not isinstance(error.code, int):
+        sys.stderr.write(f"{error.code}\n")

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from loommux_kernel.protocol import Stream
+from loommux_kernel.recordstore import CODES
+from loommux_kernel.unrecorded import Unrecorded
 
 #: Bytes that may wait before writing threads are held back.
 PENDING_BYTES = 8 << 20
@@ -89,6 +91,9 @@ class OrderedQueue:
         self.latest = 0
         #: True when nothing will drain without being roused.
         self.asleep = True
+        #: What survives this process of the texts that are not recorded yet, and how many texts were taken.
+        self.unrecorded: Unrecorded | None = None
+        self.taken = 0
         self.rouse: Callable[[], None] = _nothing
         #: As `rouse`, and now.
         self.hurry: Callable[[], None] = _nothing
@@ -104,6 +109,8 @@ class OrderedQueue:
                 self.channel = channel
             self.items.append(text)
             self.pending += cost
+            if self.unrecorded is not None:
+                self.unrecorded.put(channel.serial, CODES[channel.stream], text)
         if self.asleep:
             self.rouse()
         if self.pending > PENDING_BYTES:
@@ -134,6 +141,7 @@ class OrderedQueue:
             while self.items and weight < budget:
                 item = self.items.popleft()
                 if type(item) is str:
+                    self.taken += 1
                     combined.append(item)
                     own.append(item)
                     cost = len(item) + WRITE_COST
@@ -158,6 +166,12 @@ class OrderedQueue:
             self.stalled = False
         if self.pending <= PENDING_BYTES:
             self._room.set()
+
+    def recorded(self) -> None:
+        """All that was taken is recorded."""
+        with self.lock:
+            if self.unrecorded is not None:
+                self.unrecorded.recorded(self.taken)
 
     def wait_for_room(self) -> None:
         """Hold the writing thread back while too much waits; bounded when nothing moves.
@@ -187,6 +201,7 @@ class OrderedQueue:
                 if isinstance(item, str):
                     self.pending -= len(item) + WRITE_COST
                     self.given_up += len(item)
+                    self.taken += 1
                 else:
                     kept.append(item)
             self.items.extendleft(reversed(kept))
@@ -196,6 +211,7 @@ class OrderedQueue:
         self.lock = threading.RLock()
         self.items.clear()
         self.channel = None
+        self.unrecorded = None
         self.pending = 0
 
 

@@ -10,6 +10,7 @@ All methods may be called from any thread unless they say otherwise.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel import libc, processes
+from loommux_kernel import libc, processes, unrecorded
 from loommux_kernel.contexts import current_execution
 from loommux_kernel.descriptors import Descriptors
 from loommux_kernel.gate import Execution
@@ -69,13 +70,14 @@ class Output:
         self._queue = OrderedQueue()
         self._descriptors = Descriptors(descriptors, self._queue)
         self._starting = Starting(descriptors.parent)
+        self._unrecorded = descriptors.parent / unrecorded.FILE
         self._open_writer = open_writer
         self._log = log
         self._recorder: Recorder | None = None
         self._standard: Standard | None = None
         self._running: Execution | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._polling = False
+        self._watching = self._polling = False
         #: Set by `capture`, which knows the loop.
         self.task_watch: TaskWatch | None = None
         #: Executions that started a process, the last `REMEMBERED` of them.
@@ -89,6 +91,8 @@ class Output:
         """Put the streams in place and files behind fd 1 and 2. Main thread."""
         if self._standard is None:
             self._descriptors.open()
+            with contextlib.suppress(OSError):  # no room: a death may then take what was printed last with it
+                self._queue.unrecorded = unrecorded.Unrecorded(self._unrecorded)
             made = [
                 OrderedStream(stream, fd, self._queue, self._descriptors, self.flush)
                 for fd, stream in ((1, Stream.STDOUT), (2, Stream.STDERR))
@@ -96,6 +100,8 @@ class Output:
             self._standard = Standard(*made)
             self._standard.restore()
             processes.listen(self._process_started, self, self._descriptors.targets)
+            if self._loop is not None:  # started before there was anything to watch
+                self._loop.call_soon_threadsafe(self._watch, self._loop)
         return self._standard
 
     def start(self, publisher: Publisher, loop: asyncio.AbstractEventLoop) -> None:
@@ -116,6 +122,7 @@ class Output:
         self._standard.remove()
         self._descriptors.close()
         self._starting.close()
+        self._queue.unrecorded = None
 
     # -- an execution's life: main thread, in the execution's context -----------------------
 
@@ -274,15 +281,16 @@ class Output:
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Notice growth of the descriptor files, at most every `WATCH_INTERVAL`."""
         fd = self._descriptors.notify_fd
-        if fd is None:
+        if fd is None or self._watching:
             return
+        self._watching = True
 
         def changed() -> None:
             loop.remove_reader(fd)
+            loop.call_later(WATCH_INTERVAL, again)  # before anything can fail
             self._descriptors.changed()
             if self._queue.items:
                 self._queue.hurry()
-            loop.call_later(WATCH_INTERVAL, again)
 
         def again() -> None:
             if self._descriptors.notify_fd == fd:

@@ -166,6 +166,8 @@ class Recorder:
         items, held, weight = self._queue.take(DRAIN_BYTES)
         if not items:
             return 0
+        if self.writer is not None:
+            self.writer.taken = self._queue.taken
         for item in items:
             if isinstance(item, Said):
                 self._guarded(self._say, item)
@@ -174,6 +176,8 @@ class Recorder:
         self._flush_texts()
         self._tell_arrived()
         self._commit()
+        if self.writer is not None and not self.writer.waiting:
+            self._queue.recorded()
         self._queue.done(held)
         self._leave()
         if self._queue.given_up:

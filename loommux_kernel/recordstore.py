@@ -54,6 +54,7 @@ CREATE TABLE IF NOT EXISTS notices (
     id INTEGER PRIMARY KEY, serial INTEGER, label TEXT, text TEXT, at REAL);
 CREATE TABLE IF NOT EXISTS descriptors (
     path BLOB PRIMARY KEY, serial INTEGER, stream INTEGER, taken INTEGER);
+CREATE TABLE IF NOT EXISTS texts (only INTEGER PRIMARY KEY, taken INTEGER);
 """
 
 
@@ -75,6 +76,7 @@ class Kind:
     DESCRIPTOR = 12
     BODY_GONE = 13
     DROPPED = 14
+    TAKEN = 15
 
 
 def _values(count: int) -> str:
@@ -103,6 +105,7 @@ _ACTIONS = {
     Kind.BODY_GONE: "DELETE FROM chunks WHERE serial = NEW.a; DELETE FROM parts WHERE serial = NEW.a;"
     " DELETE FROM displays WHERE serial = NEW.a; UPDATE streams SET state = NULL WHERE serial = NEW.a",
     Kind.DROPPED: "UPDATE executions SET dropped = NEW.b WHERE serial = NEW.a",
+    Kind.TAKEN: "INSERT OR REPLACE INTO texts VALUES (0, NEW.a)",
 }
 _DRAIN = (
     f"CREATE VIEW IF NOT EXISTS drain AS SELECT NULL AS kind, {', '.join(f'NULL AS {c}' for c in _COLUMNS)} WHERE 0;\n"

@@ -52,6 +52,9 @@ class RecordWriter(Forgetful):
         self._dirty: dict[int, Execution] = {}
         self._loose: list[Row] = []
         self._descriptors: dict[str, Row] = {}
+        #: How many texts of its process it was given, with what it is being given; and how many the store knows of.
+        self.taken = 0
+        self._stored = 0
         self._queue: list[tuple[int, Stream, str]] = []
         self._queued = 0
         #: Display id -> (serial, ordinal) of the displays that show it.
@@ -323,9 +326,13 @@ class RecordWriter(Forgetful):
         at = now()
         for execution in self._dirty.values():
             rows += execution.rows(at)
+        taken = self.taken
+        if taken != self._stored:
+            rows.append((Kind.TAKEN, taken))
         if rows and not self._disk.write(rows):
             self._bound()
             return
+        self._stored = taken
         changed = list(self._dirty.values()) if rows else []
         for execution in changed:
             execution.saved()

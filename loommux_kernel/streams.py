@@ -22,6 +22,7 @@ from loommux_kernel.contexts import current_execution
 from loommux_kernel.descriptors import Descriptors
 from loommux_kernel.ordered import PENDING_BYTES, WRITE_COST, Channel, OrderedQueue
 from loommux_kernel.protocol import Stream
+from loommux_kernel.recordstore import CODES
 
 #: Seconds between two flushes that wait until the text is recorded. A flush after a
 #: pause is a promise ("this survives a crash"); those of a progress bar need not wait.
@@ -50,6 +51,7 @@ class OrderedStream(io.TextIOBase):
         super().__init__()
         self.name = str(stream)
         self._stream = stream
+        self._code = CODES[stream]
         #: The channel of the last write.
         self._channel = Channel(0, stream)
         self._fd = fd
@@ -90,6 +92,8 @@ class OrderedStream(io.TextIOBase):
                 queue.channel = channel
             queue.items.append(text)
             queue.pending += cost
+            if queue.unrecorded is not None:
+                queue.unrecorded.put(serial, self._code, text)
         if queue.asleep:
             queue.rouse()
         if queue.pending > PENDING_BYTES:

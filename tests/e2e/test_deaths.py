@@ -172,3 +172,12 @@ async def test_what_a_dead_process_had_started_ends_with_it_and_is_counted(agent
     assert "3 processes it had started were ended with it." in told
     assert [p for p in started if is_alive(p)] == []
     assert (await living_kernel_of(agent))[0] == process + 1
+
+
+@pytest.mark.parametrize("how", [*BY_ITSELF])
+async def test_what_was_printed_right_before_a_death_is_in_the_result(agent: Agent, how: str) -> None:
+    count = 300
+    result = await agent.run(f"{IMPORTS}for i in range({count}): print('line', i)\n{how}")
+    lines = [line for line in result.splitlines() if line.startswith("line ")]
+    assert lines == [f"line {i}" for i in range(count)]
+    assert "\nKilled: process " in result

@@ -156,9 +156,32 @@ def test_a_forked_childs_print_is_not_lost_at_its_exit_and_not_repeated(kernel: 
     assert text(kernel, reply.serial) == "before\nchild 0\nchild 1\nchild 2\nafter\n"
 
 
+#: How it ends, the last that it says, its exit code: as a script.
+ENDS_OF_CHILDREN = (
+    ("raise SystemExit(3)", "", 3),
+    ("import sys; sys.exit()", "", 0),
+    ("raise SystemExit('no luck')", "no luck\n", 1),
+    ("1 / 0", "\nZeroDivisionError: division by zero\n", 1),
+)
+
+
 def test_a_child_that_falls_out_of_its_cell_ends_and_the_kernel_goes_on(kernel: KernelProcess, server: Client) -> None:
-    code = "import os\npid = os.fork()\nif pid == 0:\n    raise SystemExit(3)\nos.waitpid(pid, 0)[1] >> 8"
-    assert text(kernel, server.run(code).serial).endswith("]: 3\n")
+    code = "import os\npid = os.fork()\nif pid == 0:\n    {}\nos.waitpid(pid, 0)[1] >> 8"
+    for end, said, status in ENDS_OF_CHILDREN:
+        reply = server.run(code.format(end))
+        shown = text(kernel, reply.serial)
+        assert reply.state is State.COMPLETED
+        assert shown.endswith(f"{said}Out[{reply.number}]: {status}\n"), shown
+        assert text(kernel, reply.serial, Stream.TRACEBACK) == ""
+        assert bool(said) == bool(text(kernel, reply.serial, Stream.STDERR))
+
+
+def test_a_client_is_told_of_no_error_when_a_forked_child_fails(kernel: KernelProcess, server: Client) -> None:
+    client = kernel.foreign()
+    request = client.execute("import os\npid = os.fork()\nif pid == 0:\n    1 / 0\nos.waitpid(pid, 0)[1] >> 8")
+    kinds = {message["header"]["msg_type"] for message in client.wait_idle(request)}
+    assert "execute_result" in kinds and "error" not in kinds
+    server.seen = server.ask("status")["last_serial"]
 
 
 def test_displays_of_a_forked_child_are_recorded(kernel: KernelProcess, server: Client) -> None:

@@ -396,3 +396,43 @@ def test_last_words_before_an_abort_are_in_the_record(launch: Callable[..., Kern
     finish(Path(process.launch.records), now())
     assert text(process, 1) == "early\nwritten\nprinted\n"
     assert execution(process, 1).state is State.KILLED
+
+
+WRITES_BEHIND_PYTHON = """\
+import asyncio, os, sys, threading, time
+from pathlib import Path
+from types import SimpleNamespace
+from loommux_kernel.gate import Execution
+from loommux_kernel.output import Output
+from loommux_kernel.protocol import Origin, OriginKind, Stream, now
+from loommux_kernel.records import RecordReader
+from loommux_kernel.relay import RelayedWriter
+
+place, first = Path(sys.argv[1]), sys.argv[2]
+(place / "fd").mkdir()
+nobody = SimpleNamespace(wants_stream=lambda stream: False, event=lambda event: None, sent=lambda: None)
+output = Output(lambda trouble: RelayedWriter(place / "records", 1 << 30, trouble), place / "fd")
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+
+def start():
+    started = threading.Event()
+    loop.call_soon_threadsafe(lambda: (output.start(nobody, loop), started.set()))
+    started.wait()
+
+for step in [start, output.open] if first == "the drain" else [output.open, start]:
+    step()
+output.begin(Execution(1, 1, Origin(OriginKind.SESSION, "a"), None, "source", now(), now()), {})
+os.write(1, b"late")
+reader, until = RecordReader(place / "records"), time.monotonic() + 20
+while reader.text(1, Stream.COMBINED) != "late":
+    assert time.monotonic() < until
+    time.sleep(0.01)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("first", ["the drain", "the files"])
+def test_what_is_written_behind_python_is_noticed_whatever_is_there_first(tmp_path: Path, first: str) -> None:
+    done = subprocess.run([sys.executable, "-c", WRITES_BEHIND_PYTHON, str(tmp_path), first], timeout=60)
+    assert done.returncode == 0
