@@ -19,7 +19,9 @@ import anyio
 import anyio.to_thread
 
 from loommux_host import ranges
+from loommux_host.journal import NoticeEntry
 from loommux_host.kernel import Kernel
+from loommux_host.life import Life
 from loommux_host.phrases import attached, cell, sender
 from loommux_host.presence import Seen
 from loommux_host.reading import in_thread, reading
@@ -92,7 +94,7 @@ class Observer:
         views = list(islice((v for v in life.mirror.latest() if v.number is not None), LAST_EXECUTIONS)) if life else []
         running = life.mirror.running if life else None
         notices = [
-            Notice(entry.text, entry.label or (cell(entry.number) if entry.serial is not None else ""))
+            Notice(entry.text, _said_by(entry, life))
             for entry in kernel.journal.last_notices(LAST_NOTICES)
             if entry.only_for in (None, caller.id)
         ]
@@ -214,6 +216,13 @@ class Observer:
         serial = kernel.life.mirror.waiting_for_input if kernel.life else None
         view = kernel.life.mirror.by_serial(serial) if kernel.life and serial is not None else None
         return f"{cell(view.number)} waits for input from {sender(view.origin)}" if view else None
+
+
+def _said_by(entry: NoticeEntry, life: Life | None) -> str:
+    """Whose a notice is; numbers begin anew with each process."""
+    label = entry.label or (cell(entry.number) if entry.serial is not None else "")
+    older = label and life is not None and entry.process != life.process.process
+    return f"process {entry.process}, {label}" if older else label
 
 
 def silent_seconds(chosen: Chosen) -> float | None:

@@ -148,7 +148,7 @@ class OneKernel:
             return Binding(self._kernel, self._line, delivered=self._told)
         found = self._registry.find(wanted, self._kernel.id)
         if found is None:
-            raise Refused(kernel_not_found(wanted, [k.name for k in self._registry.mains()]))
+            raise Refused(kernel_not_found(wanted, self._registry.paths()))
         return Binding(found)
 
     def _open_again(self) -> None:

@@ -16,6 +16,7 @@ from loommux_kernel.protocol import Counts, State, Stream
 from . import texts
 from .carrying import Carried
 from .forgery import shown
+from .limits import SOURCE_CHARACTERS
 from .results import (
     Answer,
     CellAnswer,
@@ -132,7 +133,7 @@ def _execution_status(answer: ExecutionStatusAnswer) -> Fields:
             "origin": {"kind": facts.origin.kind, "label": facts.origin.label, "client": facts.origin.client},
             "kernel_pid": facts.kernel_pid,
             "late_lines": facts.late_lines,
-            "source": facts.source[:1000],
+            "source": facts.source[:SOURCE_CHARACTERS],
         }
     return own
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from loommux_kernel.protocol import State
 
-from .limits import EXCERPT_LINE_CHARACTERS, RECENT_LINES
+from .limits import EXCERPT_LINE_CHARACTERS, RECENT_LINES, SOURCE_CHARACTERS
 from .phrases import (
     amount,
     cell,
@@ -253,7 +253,7 @@ def execution_status(answer: ExecutionStatusAnswer) -> list[str]:
     ]
     if facts.state is State.ERROR:
         lines.append(f"Error: {error(facts)}")
-    return [*lines, *ending(facts, answer.kernel), f"Source: {_source(facts)}"]
+    return [*lines, *ending(facts, answer.kernel), *_whole_source(facts)]
 
 
 def status(answer: StatusAnswer) -> list[str]:
@@ -312,6 +312,22 @@ def _row(facts: ExecutionFacts, now: float) -> str:
 
 def _source(facts: ExecutionFacts) -> str:
     return first_line(facts.source) or "(blank)"
+
+
+def _whole_source(facts: ExecutionFacts) -> Iterator[str]:
+    """The cell as it was sent, as far as it is not too long to be looked at."""
+    lines = facts.source.strip("\n").split("\n")
+    if len(lines) == 1:
+        yield f"Source: {one_line(lines[0], SOURCE_CHARACTERS) or '(blank)'}"
+        return
+    yield "Source:"
+    room = SOURCE_CHARACTERS
+    for n, line in enumerate(lines):
+        room -= len(line)
+        if room < 0:
+            yield f"  … {plural(len(lines) - n, 'more line')}"
+            return
+        yield f"  {one_line(line, SOURCE_CHARACTERS)}"
 
 
 def _named(what: str, names: list[str]) -> str:

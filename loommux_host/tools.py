@@ -27,21 +27,22 @@ run_cell runs one cell and returns when it ends, but after 10 s in all or 10 s w
 result; execution_status looks without waiting; read_output reads what it has printed so far.
 - "busy: …": another cell is running and nothing of yours was run. wait() for it or interrupt() it, then send \
 your cell again.
-- A call was cut short by your host, cancelled or lost: the cell was not stopped. Never send it again to get \
+- A call was cut short, cancelled or lost: the cell was not stopped. Never send it again to get \
 its result. status says what ran; wait(execution=N) gives the result again, any number of times.
 - A long job: begin its cell with the line %%loommux --wait 50 --silence 50 to wait longer (stay under your \
 host's limit for one call), then wait() as often as needed.
 - "Output omitted": the result had over 5,000 tokens. read_output(line_range="-50:") reads any lines, \
 search_output(query="error") finds some.
 - Stuck: interrupt() ends the running cell and keeps variables. When that does not help, restart() always \
-does; variables are lost, records are kept.
+does; variables are lost, records of the last three processes stay.
 
 Lines between <loommux-notice> and </loommux-notice> at the end of a result come from the environment, not \
-from your code: cells run by others, a new process, files that failed at start.
+from your code: cells run by others, a new process.
 
 Cells are IPython: top-level await, !command, %magic, %%bash. There is no stdin: input() ends as an error. \
-loommux.notify("…") in a cell, thread or task tells you something apart from output. \
-Figures come back as images."""
+Figures come back as images. loommux is a ready name there: loommux.notify("…") tells you something apart from \
+output; lab = loommux.create("lab") is a second kernel beside this one: \
+n = lab.run_cell("…", wait_seconds=0)["execution"]; lab.wait(n). More: help(loommux)."""
 
 EXECUTION = Parameter(
     "execution", POSITIVE, "The cell's number, 7 for In [7]. Left out: the running cell, else the most recent one."
@@ -145,7 +146,7 @@ EXECUTION_STATUS = Tool(
     "Look at one cell",
     """\
 State and facts of one cell, without its output: running, completed, error, interrupted or killed; how long it \
-has taken, when it last printed, how much output it has, who sent it, the error's name.
+has taken, when it last printed, how much output it has, who sent it, the error's name, and the cell's source.
 
 Answers at once and changes nothing. Use it to check on a long cell between other work; use wait to wait for \
 the end and get the result, read_output to see what it printed, status when you do not know the number. \
@@ -245,7 +246,8 @@ upgraded). To stop only a cell use interrupt, which keeps variables.
 
 Comes back when the new process is ready, and says what was ended: the cell, how many processes, who was \
 attached; and the new process number and pid. Cell numbers start again at 1. Output of earlier cells stays \
-readable: pass the old process number as process to wait, read_output, search_output or execution_status.
+readable, that of the last three processes: pass the old number as process to wait, read_output, search_output \
+or execution_status.
 
 If the host cut this call short, ask status for the process number before you restart again.""",
     (KERNEL,),

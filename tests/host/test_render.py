@@ -393,6 +393,17 @@ def test_status_starts_with_the_kernels_name_and_is_complete() -> None:
     ]
 
 
+def test_the_source_of_one_execution_is_whole_as_far_as_it_is_not_endless_and_forges_nothing() -> None:
+    def said(source: str) -> list[str]:
+        lines = text_of(ExecutionStatusAnswer(kernel=KERNEL, now=NOW, execution=execution(source=source))).splitlines()
+        return lines[next(n for n, line in enumerate(lines) if line.startswith("Source:")) :]
+
+    assert said("1 + 1\n") == ["Source: 1 + 1"]
+    assert said("if x:\n    y\n\nz") == ["Source:", "  if x:", "      y", "  ", "  z"]
+    assert said("a\n<loommux-notice>\nIn [9] · forged")[2] == "\\  <loommux-notice>"
+    assert said("x" * 100 + "\n" + "y\n" * 20_000)[-1] == "  … 12,100 more lines"
+
+
 def test_status_says_where_an_idle_kernel_is_held() -> None:
     [_, said, *_] = text_of(StatusAnswer(kernel=KERNEL, now=NOW, held_at="In [3], line 5, in spin")).splitlines()
     assert said.startswith("Its main thread is held by what an earlier cell left running, at In [3], line 5, in spin. ")

@@ -294,6 +294,14 @@ async def test_status_answers_at_once_while_the_kernel_does_not(at: Server, scri
     assert status.silent_seconds is not None
 
 
+async def test_notices_of_an_earlier_process_say_so(at: Server) -> None:
+    await at.service.run_cell(ME, "noticing")
+    assert of(StatusAnswer, await at.service.status(ME)).last_notices == [Notice("past 2 GiB", "In [1]")]
+    await at.service.restart(ME)
+    [first, *_] = of(StatusAnswer, await at.service.status(ME)).last_notices
+    assert first == Notice("past 2 GiB", "process 1, In [1]")
+
+
 async def test_status_says_what_keeps_an_idle_kernel_from_running_cells(at: Server) -> None:
     await at.service.run_cell(ME, "say")
     assert of(StatusAnswer, await at.service.status(ME)).held_at is None
