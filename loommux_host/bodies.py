@@ -19,6 +19,7 @@ from loommux_host.limits import (
     always_within,
     never_within,
 )
+from loommux_host.outcomes import accounted
 from loommux_host.reading import RecordsBehind, RecordsUnreadable, in_thread, reading
 from loommux_host.results import CellAnswer
 from loommux_host.selection import Chosen, of_view, taken_in
@@ -60,6 +61,7 @@ class Bodies:
             await chosen.life.flush()
             with contextlib.suppress(RecordsUnreadable):
                 answer.recent = await in_thread(_recent, chosen)
+            await accounted(chosen.life)
             if chosen.view is None or chosen.view.running:
                 answer.body_omitted = "running"
                 return

@@ -22,7 +22,7 @@ from loommux_host.interrupting import Interrupted, interrupt
 from loommux_host.journal import Journal
 from loommux_host.life import Life
 from loommux_host.mirror import Began, Change, Died, Ended, Noticed, View
-from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted
+from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted, accounted
 from loommux_host.presence import ASIDE_SECONDS, Seen, look
 from loommux_host.process import Process, StartFailed
 from loommux_host.results import KernelFacts
@@ -43,9 +43,6 @@ TAKEN_SECONDS = 2.0
 NAMING_SECONDS = 1.0
 #: After so long without news of it, the records are looked at; native code may keep the kernel from telling.
 LOOK_SECONDS = 0.1
-
-#: How long whoever looks waits for the records of a process that has just died; it takes milliseconds.
-ACCOUNT_SECONDS = 1.0
 
 #: How much later than the event of a cell's end its reply may come, or the other way round.
 LAGGING = Patience(0.25, 0.25)
@@ -266,8 +263,8 @@ class Kernel:
 
     async def accounted(self) -> None:
         """Of a process that has just died, wait for its records; then everything says the same of it."""
-        if self.life is not None and self.life.gone and not self.life.finished.is_set():
-            await asyncio.wait({self._own(self.life.finished.wait())}, timeout=ACCOUNT_SECONDS)
+        if self.life is not None:
+            await accounted(self.life)
 
     def answer_now(self) -> None:
         """Every waiting call is answered with what is known."""

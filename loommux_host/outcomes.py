@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 
 from loommux_host.life import Life
 from loommux_host.mirror import View
 from loommux_host.results import Death
 from loommux_host.submission import Sent
+
+#: How long whoever looks waits for the records of a process that has just died; it takes milliseconds.
+ACCOUNT_SECONDS = 1.0
 
 
 class KernelStartFailed(Exception):
@@ -70,3 +75,11 @@ class Restarted:
     clients: tuple[str, ...]
     watches: tuple[str, ...]
     started: int
+
+
+async def accounted(life: Life) -> None:
+    """Of a process that has just died, wait for its records; then everything says the same of it."""
+    if life.gone and not life.finished.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ACCOUNT_SECONDS):
+                await life.finished.wait()
