@@ -201,7 +201,7 @@ def run(launch: LaunchFile) -> None:
     if launch.clock is not None:
         keep_time(launch.clock)
     os.chdir(launch.workspace)
-    log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     faulthandler.enable(log_fd)
     app = KernelApp.instance(launch, log_fd)  # where ipykernel's own helpers look for it
     try:

@@ -42,7 +42,7 @@ class DescriptorFile:
         self.stream = stream
         self.serial = serial
         _begin(path)
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = os.open(path, os.O_RDONLY)
         self.identity = identity_of(self.fd)
         self.marked = len(HEAD)
         self.generation = 0
@@ -152,7 +152,7 @@ class DescriptorFile:
         self._punched = max(self._punched, 4096)  # the head stays
         end = self._taken & ~4095
         with contextlib.suppress(OSError):
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_WRONLY)
             try:
                 libc.punch_hole(fd, self._punched, end - self._punched)
             finally:
@@ -161,7 +161,7 @@ class DescriptorFile:
 
 
 def _begin(path: Path) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     with contextlib.suppress(OSError):  # a full disk: it is looked at as one that was truncated
         os.write(fd, HEAD)
     os.close(fd)

@@ -23,7 +23,7 @@ IN_MODIFY = 0x2
 IN_CLOSE_WRITE = 0x8
 IN_OPEN = 0x20
 IN_Q_OVERFLOW = 0x4000
-_IN_CLOEXEC_NONBLOCK = os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
+_IN_CLOEXEC_NONBLOCK = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _EVENT = struct.Struct("iIII")
 
 

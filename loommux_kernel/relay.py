@@ -36,7 +36,7 @@ class Relay:
 
     def __init__(self, path: str) -> None:
         self._lost = False
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         self._fd: int | None = os.open(path, flags, 0o600)
         _cut_half_a_line(self._fd)
 

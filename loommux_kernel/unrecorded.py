@@ -55,7 +55,7 @@ class Unrecorded:
         #: Numbers up to this are recorded.
         self._recorded = 0
         size = HEAD_BYTES + 2 * HALF_BYTES
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, size)
