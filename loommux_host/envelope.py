@@ -51,11 +51,15 @@ class Told:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a result says by itself. `whole`: its ended execution with all output. `deaths`: processes."""
+    """What a result says by itself. `whole`: its ended execution with all output. `deaths`: processes.
+
+    `since` is when its execution was submitted.
+    """
 
     execution: Key | None = None
     whole: bool = False
     deaths: frozenset[int] = frozenset()
+    since: float | None = None
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,11 @@ class Journal:
     def deaths(self, after: int = 0) -> list[DeathEntry]:
         return _later(self._deaths, after)
 
+    def before(self, at: float) -> int:
+        """The newest entry that is older than that."""
+        kept = (entry for entries in (self._notices, self._ends, self._deaths) for entry in entries)
+        return max((entry.index for entry in kept if entry.at < at), default=0)
+
     def last_notices(self, count: int) -> list[NoticeEntry]:
         return list(self._notices)[-count:]
 

@@ -339,7 +339,7 @@ def _shown(answer: Answer) -> Shown:
         return Shown(deaths=frozenset({died}) if isinstance(died, int) else frozenset())
     whole = isinstance(answer, CellAnswer) and facts.completed_at is not None
     deaths = frozenset({facts.process}) if facts.death is not None else frozenset()
-    return Shown((facts.process, facts.serial), whole, deaths)
+    return Shown((facts.process, facts.serial), whole, deaths, facts.submitted_at)
 
 
 def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:

@@ -290,10 +290,13 @@ class Sessions:
 
     def envelope(self, caller: Caller, kernel: Kernel, shown: Shown) -> Envelope:
         """What the caller still has to be told about the kernel; `delivered` or `lost` has to be said of it."""
+        if caller.person:  # people look; nothing is kept of what they have seen, and they hear of their own cell alone
+            told = self._joined(kernel)
+            told.index = kernel.journal.before(shown.since) if shown.since is not None else told.index
+            return envelope(kernel.journal, late_lines(kernel), told, caller.id, shown)
         told = self.told(caller, kernel)
         what = envelope(kernel.journal, late_lines(kernel), told, caller.id, shown)
-        if not caller.person:  # people look; nothing is kept of what they have seen
-            what.sent(told, kernel.journal.index)
+        what.sent(told, kernel.journal.index)
         return what
 
     def lost(self, caller: Caller, kernel: Kernel, what: Envelope) -> None:

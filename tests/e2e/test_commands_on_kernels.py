@@ -77,12 +77,15 @@ async def test_a_cell_runs_with_its_output_its_exit_code_and_word_to_the_agent(s
         await one.run("x")
         code, out, said = await shell("run", "--kernel", "report", "print('hi'); x += 1; x")
         assert (code, out) == (0, "hi\nOut[3]: 42\n") and said.startswith("loommux: In [3] · ")
+        assert "run by others" not in said, "what the agent did before is no news of this cell"
+        _, _, said = await shell("run", "--kernel", "report", "loommux.notify('of this cell')")
+        assert said.splitlines()[1:] == ["loommux: of this cell"]
         code, out, said = await shell("run", "--kernel", "/report", stdin="1 / 0")
-        assert code == 1 and "ZeroDivisionError" in out and said.startswith("loommux: In [4] · error · ")
+        assert code == 1 and "ZeroDivisionError" in out and said.startswith("loommux: In [5] · error · ")
         result = await shell.read("run", "--kernel", "report", "x")
         assert result["status"] == "completed" and result["result_text"] == "42\n"
         told = await one.run("x")
-        assert "3 cells were run by others" in told and "command line" in told
+        assert "4 cells were run by others" in told and "command line" in told
 
 
 async def test_a_long_cell_goes_on_is_followed_and_interrupted(server: Web, shell: Shell) -> None:
