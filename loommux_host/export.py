@@ -108,7 +108,7 @@ def _execution(part: Part, reader: RecordReader, record: ExecutionRecord) -> Ite
         "id": f"{part.process}-{record.serial}",
         "execution_count": record.number,
         "metadata": _metadata(part, record),
-        "source": record.source,
+        "source": _without_header(record.source)[1],
     }
     yield _json(head)[:-1] + ', "outputs": ['
     before = ""
@@ -118,11 +118,21 @@ def _execution(part: Part, reader: RecordReader, record: ExecutionRecord) -> Ite
     yield "]}"
 
 
+def _without_header(source: str) -> tuple[str | None, str]:
+    """The header of a cell, which only loommux knows, and the rest."""
+    lines = source.split("\n")
+    first = next((n for n, line in enumerate(lines) if line.strip()), 0)
+    if not lines[first].lstrip().startswith("%%loommux "):
+        return None, source
+    return lines[first].strip(), "\n".join(lines[first + 1 :])
+
+
 def _metadata(part: Part, record: ExecutionRecord) -> dict[str, Any]:
     facts = {
         "process": part.process,
         "serial": record.serial,
         "state": record.state,
+        "header": _without_header(record.source)[0],
         "origin": {"kind": record.origin.kind, "label": record.origin.label},
         "submitted_at": record.submitted_at,
         "started_at": record.started_at,

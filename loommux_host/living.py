@@ -28,7 +28,7 @@ ANSWER_SECONDS = 1.5
 
 HOW_TO_START = (
     "An agent's MCP host starts one: `loommux install` sets that up, and the agent's first cell opens a kernel."
-    " By hand: `loommux --server`."
+    " A server by itself (`loommux --server`) has none before a client sends a cell."
 )
 
 
@@ -54,6 +54,7 @@ def find(name: str | None, kernels: Sequence[Living]) -> Living:
         raise NotFound(f"{wanted}no loommux kernel is running for this user. {HOW_TO_START}")
     if not name:
         return kernels[0]
+    name = name.removeprefix("/")
     named = [k for k in kernels if k.name == name] or [k for k in kernels if len(name) >= 4 and k.id.startswith(name)]
     if not named:
         there = ", ".join(dict.fromkeys(k.name for k in kernels))

@@ -127,7 +127,7 @@ class Service:
             case Busy():
                 raise Refused(_busy(caller, kernel, outcome))
             case NotTaken():
-                raise Refused(_not_taken(kernel, outcome))
+                raise Refused(_not_taken(kernel, outcome, (await kernel.seen()).held_at))
             case Ran():
                 return await self._ran(caller, outcome, header)
 
@@ -379,11 +379,11 @@ def _is_mine(caller: Caller, origin: Origin) -> bool:
     return origin.client == caller.id and not caller.person
 
 
-def _not_taken(kernel: Kernel, outcome: NotTaken) -> Refusal:
+def _not_taken(kernel: Kernel, outcome: NotTaken, held_at: str | None) -> Refusal:
     if outcome.death is not None:
         return words.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
     undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
-    return words.kernel_unresponsive(kernel.name, outcome.seconds, undone)
+    return words.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)
 
 
 def _last_line(running: View | None, binding: Binding) -> str:

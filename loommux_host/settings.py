@@ -196,6 +196,7 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "activity_feed": _boolean,
 }
 assert set(CHECKS) == {f.name for f in fields(Settings)}
+KNOWN = (*CHECKS, "resolve_workspace")
 
 
 def checked(values: Mapping[str, object], directory: Path) -> dict[str, Any]:
@@ -244,10 +245,22 @@ def read_directory(path: Path) -> ConfigDirectory:
     if unknown:
         raise ConfigError(
             "config_unknown_setting",
-            f"{path / CONFIG_FILE} sets {', '.join(unknown)}; known: {', '.join(CHECKS)}, resolve_workspace."
+            f"{path / CONFIG_FILE} sets {', '.join(map(_meant, unknown))}; known: {', '.join(KNOWN)}."
             " Names of its own begin with an underscore.",
         )
-    return ConfigDirectory(path, startup if startup.is_dir() else None, checked(values, path), resolve)
+    try:
+        good = checked(values, path)
+    except ConfigError as error:
+        raise ConfigError(error.status, f"{path / CONFIG_FILE}: {error.message}") from None
+    return ConfigDirectory(path, startup if startup.is_dir() else None, good, resolve)
+
+
+def _meant(name: str) -> str:
+    """A name that is no setting, with the one that it resembles."""
+    from difflib import get_close_matches  # a good configuration does not need it
+
+    near = get_close_matches(name, KNOWN, 1)
+    return f"{name} (did you mean {near[0]}?)" if near else name
 
 
 def _is_own(name: str, value: object) -> bool:

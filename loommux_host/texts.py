@@ -45,7 +45,7 @@ from .results import (
     WatchAnswer,
 )
 from .watches import Watch
-from .words import INTERRUPTS, RESTARTS, STATES, WATCHES, stacks
+from .words import INTERRUPTS, RESTARTS, STATES, WATCHES, held, stacks
 
 
 def heading(facts: ExecutionFacts, now: float) -> str:
@@ -108,13 +108,6 @@ def environment(answer: Answer) -> Iterator[str]:
         yield (
             answer.lease_alert if answer.lease_alert.startswith("Lease alert") else f"Lease alert: {answer.lease_alert}"
         )
-
-
-def held(place: str) -> str:
-    return (
-        f"Its main thread is held by what an earlier cell left running, at {one_line(place, 300)}."
-        " No cell can run until that lets go; restart() ends it."
-    )
 
 
 def not_answering(seconds: float) -> str:

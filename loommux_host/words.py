@@ -182,7 +182,8 @@ REFUSALS: dict[str, Word] = {
     ),
     "kernel_unresponsive": Word(
         "the kernel did not answer in time",
-        "{kernel} has not answered for {elapsed}. {undone} status() and read_output() work; restart() always works.",
+        "{kernel} has not answered for {elapsed}. {undone}{why} status() and read_output() work; restart() always"
+        " works.",
     ),
     "too_many_kernels": Word(
         "the server has as many kernels as `max_kernels` allows", "{reason}. No kernel was opened."
@@ -320,9 +321,20 @@ def kernel_start_failed(kernel: str, reason: str, log: str) -> Refusal:
     return refuse("kernel_start_failed", kernel=one_line(kernel), reason=one_line(reason, 500).rstrip("."), log=tail)
 
 
-def kernel_unresponsive(kernel: str, seconds: float, undone: str = "Nothing was done.") -> Refusal:
-    """`undone` says in a sentence what was not done."""
-    return refuse("kernel_unresponsive", kernel=one_line(kernel), elapsed=duration(seconds), undone=undone)
+def kernel_unresponsive(
+    kernel: str, seconds: float, undone: str = "Nothing was done.", held_at: str | None = None
+) -> Refusal:
+    """`undone` says in a sentence what was not done; `held_at` is what `StatusAnswer` has."""
+    why = "" if held_at is None else f" {held(held_at)}"
+    return refuse("kernel_unresponsive", kernel=one_line(kernel), elapsed=duration(seconds), undone=undone, why=why)
+
+
+def held(place: str) -> str:
+    """Why no cell can run though none runs."""
+    return (
+        f"Its main thread is held by what an earlier cell left running, at {one_line(place, 300)}."
+        " No cell can run until that lets go; restart() ends it."
+    )
 
 
 def stacks(death: Death) -> str:

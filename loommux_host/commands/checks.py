@@ -56,7 +56,7 @@ def all_of(config: Config | ConfigError) -> Iterator[Check]:
     yield interpreter()
     if isinstance(config, ConfigError):
         yield packages()
-        mend = "no server starts before that; what depends on it was not looked at"
+        mend = "change what it names; no server starts before that, and what depends on it was not looked at"
         yield Check("configuration", f"{config.status}: {config.message}", "bad", mend)
     else:
         yield kernel_interpreter(config)
@@ -153,7 +153,7 @@ def _server(server: Server) -> Iterator[Check]:
     if server.endpoint is None or not any(f"//{host}:" in server.endpoint for host in LOOPBACK):
         return
     if (others := _other_people()) and _open(server.endpoint):
-        text = f"{server.endpoint} has no token, and {others} besides you have accounts on this machine"
+        text = f"{server.endpoint} has no token; other people with accounts on this machine: {others}"
         yield Check(name, text, "warn", "set auth_token_file in config.py, or start it with --uds PATH")
 
 

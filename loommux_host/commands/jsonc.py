@@ -154,8 +154,8 @@ def _skip(text: str, position: int) -> int:
 
 def _bad(text: str, position: int) -> NotUnderstood:
     line = text.count("\n", 0, position) + 1
-    found = "its end" if position >= len(text) else repr(text[position : position + 20])
-    return NotUnderstood(f"line {line} is not JSON: unexpected {found}")
+    found = "it ends too early" if position >= len(text) else f"unexpected {text[position : position + 20]!r}"
+    return NotUnderstood(f"line {line} is not JSON: {found}")
 
 
 def _node(text: str, at: int) -> _Node:

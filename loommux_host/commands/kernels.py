@@ -71,13 +71,19 @@ def _row(kernel: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         kernel["resource_id"][:8],
-        kernel["kernel_state"] if kernel["kernel_state"] != "running" else "busy" if kernel["busy"] else "idle",
+        _state(kernel),
         _cell(running) if running else "-",
         "-" if kernel["busy"] or kernel["idle_since"] is None else _seconds(time.time() - kernel["idle_since"]),
         "-" if kernel["rss_bytes"] is None else f"{kernel['rss_bytes'] / (1 << 20):.0f} MiB",
         str(kernel["execution_count"]),
         ", ".join(lease.get("holder") or "a session" for lease in kernel["leases"]) or "-",
     )
+
+
+def _state(kernel: dict[str, Any]) -> str:
+    if kernel["kernel_state"] != "running":
+        return kernel["kernel_state"]
+    return "busy" if kernel["busy"] else "held" if kernel.get("held_at") else "idle"
 
 
 def _cell(execution: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ EXITS: Mapping[int, str] = {
     USAGE: "the command line cannot be used, or a server cannot start",
     REFUSED: "nothing was done; the status word on stderr says why",
     RUNNING: "the time to wait is over, and the cell still runs",
-    INTERRUPTED: "ended by Ctrl+C",
+    INTERRUPTED: "ended by Ctrl+C; for `run` by the second, as the first interrupts the cell",
 }
 #: The status words that commands add to those of the server.
 WORDS: Mapping[str, str] = {

@@ -20,6 +20,11 @@ from .reach import Found, complete_kernels, find, server_argument
 
 #: How long, in seconds, the answer to a cell that has ended may take.
 RESULT_SECONDS = 30.0
+#: Where a refusal begins to name tools, and the commands that are named instead.
+TOOLS_NAMED = {
+    "busy": (" Use wait()", "See loommux logs {0} --follow, or loommux interrupt {0}."),
+    "kernel_unresponsive": (" status() and", "loommux logs {0} works; loommux restart {0} always does."),
+}
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -38,12 +43,12 @@ def run(options: Namespace) -> int:
         raise Refused("invalid_argument", f"--wait {options.wait:g} is not possible: seconds, 0 or more")
     found = find(options)
     source = sys.stdin.read() if options.code == "-" else options.code
-    began = _begun(found, source)
+    name = shlex.quote(options.kernel or found.snapshot["name"])
+    began = _begun(found, source, name)
     end = None if options.wait is None else time.monotonic() + options.wait
     following = Following(found, began["execution"], began["process"], end=end)
     _followed(following, quiet=options.json)
     if following.state == "running" and not options.json:
-        name = shlex.quote(found.snapshot["name"])
         say(f"In [{following.execution}] goes on: loommux logs {name} {following.execution} --follow")
         return RUNNING
     result = found.handle.wait(following.execution, 0, process=following.process, timeout=RESULT_SECONDS)
@@ -54,27 +59,30 @@ def run(options: Namespace) -> int:
     return RUNNING if result["status"] == "running" else DONE if result["status"] == "completed" else FAILED
 
 
-def _begun(found: Found, source: str) -> dict[str, Any]:
+def _begun(found: Found, source: str, name: str) -> dict[str, Any]:
     """Submit the cell; a refusal names commands, not tools."""
     try:
         return found.handle.run_cell(source, wait_seconds=0, silence_seconds=0)
     except DaemonError as error:
-        if error.status != "busy":
+        if error.status not in TOOLS_NAMED:
             raise
-        name = shlex.quote(found.snapshot["name"])
-        what = error.message.partition(" Use wait()")[0]
-        raise Refused("busy", f"{what} See loommux logs {name} --follow, or loommux interrupt {name}.") from None
+        tools, commands = TOOLS_NAMED[error.status]
+        what = error.message.partition(tools)[0].replace("restart() ends it", f"loommux restart {name} ends it")
+        raise Refused(error.status, f"{what} {commands.format(name)}") from None
 
 
 def _followed(following: Following, *, quiet: bool) -> None:
     """Show output until the cell ends, or the time is over; the first Ctrl+C is for the cell."""
-    interrupted = False
+    interrupted, at_line_start = False, True
     while True:
         try:
             for text in following:
                 if not quiet:
                     sys.stdout.write(text)
                     sys.stdout.flush()
+                    at_line_start = text.endswith("\n")
+            if not at_line_start and sys.stdout.isatty():
+                sys.stderr.write("\n")  # what is said of the cell has a line of its own
             return
         except KeyboardInterrupt:
             if interrupted:

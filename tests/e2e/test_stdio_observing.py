@@ -100,7 +100,7 @@ async def test_it_is_said_what_holds_a_kernel_in_which_no_cell_runs(start: Start
         said = "Its main thread is held by what an earlier cell left running, at In [1], line 3, in spin."
         assert said in status and "busy" not in status.splitlines()[0]
         refused = await agent.refusal("run_cell", freeform="%%loommux --wait 0.1\n1")
-        assert refused.startswith("kernel_unresponsive: ")
+        assert refused.startswith("kernel_unresponsive: ") and said in refused
         await agent.call("restart")
         assert "main thread is held" not in await agent.text("status")
         assert "Out[1]: 2" in await agent.run("1 + 1")

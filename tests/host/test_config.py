@@ -197,7 +197,7 @@ def test_an_unknown_setting_ends_the_start_and_names_the_known_ones(start: Path)
     write_config(start / ".loommux", "max_kernel = 3")
     error = refusal([], start)
     assert error.status == "config_unknown_setting"
-    assert "max_kernel;" in error.message
+    assert "config.py sets max_kernel (did you mean max_kernels?); known: " in error.message
     assert "max_kernels" in error.message
 
 

@@ -204,3 +204,20 @@ def test_memory_does_not_grow_with_the_notebook(store: Store) -> None:
         tracemalloc.stop()
     assert size > 40_000_000
     assert peak < 8_000_000
+
+
+@pytest.mark.parametrize(
+    ("source", "header", "rest"),
+    [
+        ("%%loommux --wait 50\n1 + 1", "%%loommux --wait 50", "1 + 1"),
+        ("\n  %%loommux --kernel lab\n%%bash\nls", "%%loommux --kernel lab", "%%bash\nls"),
+        ("1 + 1", None, "1 + 1"),
+        ("'%%loommux --wait 50'", None, "'%%loommux --wait 50'"),
+    ],
+)
+def test_a_header_that_no_other_kernel_knows_is_kept_beside_the_source(
+    store: Store, source: str, header: str | None, rest: str
+) -> None:
+    store.cell(source)
+    [cell] = exported(Part(1, store.reader))
+    assert (cell["source"], cell["metadata"]["loommux"]["header"]) == (rest, header)
