@@ -142,7 +142,10 @@ def servers() -> Iterator[Check]:
         for server in found:
             yield from _server(server)
     for left in waiting():
-        mend = "start a server there, with the same Python and settings; else they end after `adopt_grace_seconds`"
+        mend = (
+            f"start that server again, in {left.server.workspace}, with the same Python, flags and settings: loommux"
+            " --server …; else they end when `adopt_grace_seconds` are over, 120 unless set"
+        )
         yield Check("waiting kernels", wait_for(left), "warn", mend)
 
 
