@@ -191,8 +191,10 @@ class Control:
     async def _in(self, workers: ThreadPoolExecutor, work: Callable[..., Content], *arguments: Any) -> Content:
         try:
             done = asyncio.get_running_loop().run_in_executor(workers, work, *arguments)
-        except RuntimeError:  # Python takes no more work for threads once it is about to exit
-            raise Ending from None
+        except RuntimeError as error:
+            if "cannot schedule" in str(error):  # Python takes no more work for threads once it is about to exit
+                raise Ending from None
+            return work(*arguments)  # no thread can be started: the cell has taken all the memory
         return await done
 
 

@@ -206,7 +206,13 @@ class Interrupts:
                 return None
             felt = self.aim.hits
             pursuit = self._pursuit = Pursuit(serial, time.monotonic())
-        threading.Thread(target=self._pursue, args=(pursuit, felt), name="Interrupt", daemon=True).start()
+        try:
+            threading.Thread(target=self._pursue, args=(pursuit, felt), name="Interrupt", daemon=True).start()
+        except RuntimeError:  # the cell has taken all the memory, or all the threads: one signal to each has to do
+            try:
+                self._signal_processes(pursuit, ESCALATION[0][1])
+            finally:
+                pursuit.begun.set()
         return pursuit
 
     def _send(self, serial: int) -> bool:

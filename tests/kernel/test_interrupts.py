@@ -16,7 +16,7 @@ from kernel_process import Client, KernelProcess
 
 from loommux_kernel import offspring
 from loommux_kernel.offspring import Offspring, Process, Table
-from loommux_kernel.protocol import ExecutionEnded, ExecutionStarted, NoticeGiven, Reply, State
+from loommux_kernel.protocol import ExecutionEnded, ExecutionStarted, NoticeGiven, OutputArrived, Reply, State
 
 CELLS = 120
 
@@ -92,6 +92,22 @@ def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not become true"
         time.sleep(0.02)
+
+
+def test_an_interrupt_needs_no_thread(server: Client) -> None:
+    code = (
+        "import subprocess, threading, time\nstart = threading.Thread.start\n"
+        'def none_left(self): raise RuntimeError("can\'t start new thread")\n'
+        "program = subprocess.Popen(['sleep', '60'])\n"
+        "threading.Thread.start = none_left\nprint('ready', flush=True)\n"
+        "try:\n    while True: time.sleep(0.01)\nfinally: threading.Thread.start = start"
+    )
+    request = server.submit(code)
+    server.wait_event(OutputArrived, last_line="ready")
+    answer = server.ask("interrupt")
+    assert answer["result"] == "sent" and len(answer["pending_children"]) == 1
+    assert server.reply(request).state is State.INTERRUPTED
+    assert server.run("program.wait()").state is State.COMPLETED
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")
