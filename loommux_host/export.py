@@ -103,12 +103,13 @@ def _plain(text: str) -> str:
 
 
 def _execution(part: Part, reader: RecordReader, record: ExecutionRecord) -> Iterator[str]:
+    header, source = _without_header(record.source)
     head = {
         "cell_type": "code",
         "id": f"{part.process}-{record.serial}",
         "execution_count": record.number,
-        "metadata": _metadata(part, record),
-        "source": _without_header(record.source)[1],
+        "metadata": _metadata(part, record, header),
+        "source": source,
     }
     yield _json(head)[:-1] + ', "outputs": ['
     before = ""
@@ -127,12 +128,12 @@ def _without_header(source: str) -> tuple[str | None, str]:
     return lines[first].strip(), "\n".join(lines[first + 1 :])
 
 
-def _metadata(part: Part, record: ExecutionRecord) -> dict[str, Any]:
+def _metadata(part: Part, record: ExecutionRecord, header: str | None) -> dict[str, Any]:
     facts = {
         "process": part.process,
         "serial": record.serial,
         "state": record.state,
-        "header": _without_header(record.source)[0],
+        "header": header,
         "origin": {"kind": record.origin.kind, "label": record.origin.label},
         "submitted_at": record.submitted_at,
         "started_at": record.started_at,

@@ -2,9 +2,8 @@
 
 Owns what a death leaves undone: what Python printed last (`unrecorded`), what child
 processes and C code wrote to the descriptor files and nobody took in, and executions
-that never ended. Runs in
-the host after the process is gone, through the same terminals and the same
-writer that the process had.
+that never ended. Runs in the host after the process is gone, through the same terminals
+and the same writer that the process had.
 """
 
 from __future__ import annotations

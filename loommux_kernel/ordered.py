@@ -5,7 +5,7 @@ stream, messages, descriptor marks, begins and ends alike. Owns also the bound o
 what may wait: a thread that writes faster than the record store takes it in is
 held back, so that the kernel's memory does not grow with its output.
 
-It knows neither ZeroMQ nor the record store. `streams`, `descriptors` and
+It knows no ZeroMQ, and of the record store only the numbers of streams. `streams`, `descriptors` and
 `capture` put things in; `recorder` takes them out on the IOPub thread.
 """
 

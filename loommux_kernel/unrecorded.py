@@ -52,8 +52,6 @@ class Unrecorded:
     def __init__(self, path: Path) -> None:
         """Raises OSError when there is no room: a mapped file must not find the disk full later."""
         self.number = 0
-        #: Numbers up to this are recorded.
-        self._recorded = 0
         size = HEAD_BYTES + 2 * HALF_BYTES
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -118,5 +116,9 @@ def _entries(data: bytes, at: int) -> Iterator[Text]:
         begin = at + _SIZE
         if number <= last or begin + length > end or code not in _STREAMS:
             return
-        yield Text(number, serial, _STREAMS[code], data[begin : begin + length].decode("utf-8", "surrogatepass"))
+        try:
+            text = data[begin : begin + length].decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # no entry of ours: the file is damaged
+            return
+        yield Text(number, serial, _STREAMS[code], text)
         at, last = begin + length, number

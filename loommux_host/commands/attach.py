@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
 
 def _unambiguous(name: str | None, kernels: Sequence[Living]) -> str | None:
     """The name, when only one has it: servers know nothing of each other. Raises `Refused`."""
-    named = [kernel for kernel in kernels if kernel.name == name]
+    named = [kernel for kernel in kernels if name is not None and kernel.name == name.removeprefix("/")]
     if len(named) > 1:
         ids = ", ".join(f"{one.id[:8]} (opened {clock(one.opened_at)})" for one in named)
         raise Refused("kernel_ambiguous", f"{name!r} names several kernels; say which by its id: {ids}")
