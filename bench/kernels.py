@@ -20,11 +20,11 @@ import zmq
 
 from bench.floor import PlainKernel
 from bench.measures import Row, atimed, timed
-from loommux_host.channel import ZmqChannel
-from loommux_host.files import KernelFiles, create_server_directory
-from loommux_host.keeping import Keeping
-from loommux_host.launch import Launcher
-from loommux_kernel.protocol import Origin, OriginKind, Submission, now
+from loommux_host.keeper.supervisor import Keeping
+from loommux_host.kernels.channel import ZmqChannel
+from loommux_host.processes.files import KernelFiles, create_server_directory
+from loommux_host.processes.launcher import Launcher
+from loommux_kernel.shared.protocol import Origin, OriginKind, Submission, now
 
 TOGETHER = 32
 ORIGIN = Origin(OriginKind.SESSION, "bench", "bench")

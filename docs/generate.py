@@ -11,9 +11,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from loommux_host import commands, settings
-from loommux_host.apitable import endpoints
-from loommux_host.commands.outcome import EXITS, WORDS
+from loommux_host import settings
+from loommux_host.api.routes import endpoints
+from loommux_host.command_line import catalogue
+from loommux_host.command_line.outcome import EXITS, WORDS
 from loommux_host.config import parser as server_parser
 
 DOCS = Path(__file__).resolve().parent
@@ -71,12 +72,12 @@ def command_page() -> str:
         '\n`eval "$(loommux --print-completion bash)"` lets the shell complete commands, flags, values and the names'
         " of kernels that live.\n",
     ]
-    for name in commands.COMMANDS:
+    for name in catalogue.COMMANDS:
         parser = ArgumentParser(prog=f"loommux {name}")
-        module = commands.fill(name, parser)
+        module = catalogue.fill(name, parser)
         text = (module.__doc__ or "").strip().replace("\n", " ").replace("  ", "\n\n")
         usage = re.sub(r"\s+", " ", parser.format_usage().removeprefix("usage: ")).replace(" [-h]", "").strip()
-        examples = "\n".join(commands.COMMANDS[name].examples)
+        examples = "\n".join(catalogue.COMMANDS[name].examples)
         parts += [
             f"## `loommux {name}`\n", f"{text}\n", f"```text\n{usage}\n```\n",
             table(["argument", "does"], arguments_of(parser)), f"\n```sh\n{examples}\n```\n",

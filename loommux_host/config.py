@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from loommux_host import commands
+from loommux_host.command_line import catalogue
+from loommux_host.settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
 from loommux_host.version import VERSION
-
-from .settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
 
 __all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load", "parse", "parser"]
 
@@ -63,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         prog="loommux",
         description="Persistent, inspectable IPython for AI agents, as an MCP server over stdio."
         " Not a sandbox: cells run with the full rights of this account.",
-        epilog=commands.described(),
+        epilog=catalogue.described(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -88,8 +87,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--spawn", action="store_true", help="start every kernel in a new interpreter, never by fork")
     made.add_argument(
-        "--print-completion", choices=commands.SHELLS, metavar="SHELL", action=_PrintCompletion,
-        help=f"print what {', '.join(commands.SHELLS)} evaluates to complete loommux's command lines",
+        "--print-completion", choices=catalogue.SHELLS, metavar="SHELL", action=_PrintCompletion,
+        help=f"print what {', '.join(catalogue.SHELLS)} evaluates to complete loommux's command lines",
     )  # fmt: skip
     return made
 
@@ -99,7 +98,7 @@ class _PrintCompletion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object, **named: object) -> None:
         _, shell, *_ = rest
-        sys.stdout.write(commands.completion_code(str(shell)))
+        sys.stdout.write(catalogue.completion_code(str(shell)))
         parser.exit()
 
 

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {f"loommux_kernel.{p.stem}": p for p in (ROOT / "loommux_kernel").glob("*.py")}
 HOST = {f"loommux_host.{p.stem}": p for p in (ROOT / "loommux_host").glob("*.py")}
-COMMANDS = {f"loommux_host.commands.{p.stem}": p for p in (ROOT / "loommux_host" / "commands").glob("*.py")}
+COMMANDS = {
+    f"loommux_host.command_line.catalogue.{p.stem}": p for p in (ROOT / "loommux_host" / "commands").glob("*.py")
+}
 MODULES = KERNEL | HOST | COMMANDS
 
 #: What the host may take from the kernel's package.
@@ -22,9 +24,9 @@ SHARED_WITH_COMMANDS = {"client", "handles", "transport"}
 FOREIGN_TO_KERNEL = {"mcp", "mcp_types", "starlette", "uvicorn", "tiktoken", "pydantic", "loommux_host"}
 FOREIGN_TO_HOST = {"ipykernel", "IPython"}
 PURE = {
-    "loommux_kernel.protocol", "loommux_kernel.header", "loommux_kernel.gate", "loommux_kernel.terminal",
-    "loommux_kernel.lines", "loommux_host.leases", "loommux_host.lease_policy", "loommux_host.lease_decisions",
-    "loommux_host.lease_state", "loommux_host.watches",
+    "loommux_kernel.shared.protocol", "loommux_kernel.shared.header", "loommux_kernel.executions.gate", "loommux_kernel.text.terminal",
+    "loommux_kernel.shared.lines", "loommux_host.leases.rules", "loommux_host.leases.policy", "loommux_host.leases.decisions",
+    "loommux_host.leases.state", "loommux_host.facts.watches",
 }  # fmt: skip
 IMPURE_IMPORTS = {"os", "socket", "subprocess", "threading", "asyncio", "sqlite3", "zmq"}
 #: From the faces down; a module may import those of its own rank and below.
@@ -176,7 +178,7 @@ def test_arrows_between_host_modules_point_down() -> None:
 
 def test_nothing_of_a_server_knows_a_command_but_their_table() -> None:
     for module, path in HOST.items():
-        assert not imported(path) & (set(COMMANDS) - {"loommux_host.commands.__init__"}), module
+        assert not imported(path) & (set(COMMANDS) - {"loommux_host.command_line.catalogue.__init__"}), module
 
 
 def test_modules_stay_readable() -> None:
@@ -190,7 +192,7 @@ def test_modules_stay_readable() -> None:
 
 def test_starting_a_server_does_not_import_mcp_before_the_kernel_is_spawned() -> None:
     heavy = "('mcp', 'starlette', 'tiktoken', 'PIL')"
-    code = f"import sys, loommux_host.launch; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, loommux_host.processes.launcher; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
 

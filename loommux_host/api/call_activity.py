@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from loommux_host.calls import Calls, Outcome, Progress
-from loommux_host.phrases import one_line
+from loommux_host.facts.phrases import one_line
+from loommux_host.mcp.calls import Calls, Outcome, Progress
 
 if TYPE_CHECKING:  # a server over stdio answers before they are there
-    from loommux_host.events import Feed
-    from loommux_host.sessions import Caller
+    from loommux_host.api.feed import Feed
+    from loommux_host.sessions.callers import Caller
 
 #: Characters of a result that the feed shows.
 SHOWN = 200
@@ -58,7 +58,7 @@ class WatchedCalls(Calls):
 
 def _one_line(result: Mapping[str, Any]) -> str:
     """A result's first line; when that only opens it, with its last, which says how it came out."""
-    from loommux_host.forgery import OPENING  # imported beside the first kernel's start
+    from loommux_host.rendering.forgery import OPENING  # imported beside the first kernel's start
 
     text = next((block["text"] for block in result["content"] if block["type"] == "text"), "")
     lines = [line for line in text.partition(OPENING)[0].splitlines() if line.strip()] or [text]

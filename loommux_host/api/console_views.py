@@ -13,17 +13,17 @@ import binascii
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.activity import News
-from loommux_host.history import summary
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.reading import RecordsGone, in_thread, reading
-from loommux_host.refused import Refused
-from loommux_host.selection import Chosen, choose, of_record, of_view
-from loommux_host.words import execution_not_found, process_not_found
-from loommux_kernel.bundles import bundle_text
-from loommux_kernel.protocol import Counts, State, Stream
-from loommux_kernel.records import RecordReader
+from loommux_host.api.activity import News
+from loommux_host.api.history import summary
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import execution_not_found, process_not_found
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading
+from loommux_host.usecases.execution_selection import Chosen, choose, of_record, of_view
+from loommux_kernel.shared.bundles import bundle_text
+from loommux_kernel.shared.protocol import Counts, State, Stream
+from loommux_kernel.shared.records.reader import RecordReader
 
 #: Lines and characters of a line that one answer carries at most.
 MOST_LINES = 2_000

@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
-from .reading import RecordsGone, RecordsUnreadable
-from .refused import Refused
-from .registry import TooManyKernels
-from .version import VERSION
-from .words import invalid_argument
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import invalid_argument
+from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
+from loommux_host.kernels.registry import TooManyKernels
+from loommux_host.mcp.parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
+from loommux_host.version import VERSION
 
 log = logging.getLogger(__name__)
 

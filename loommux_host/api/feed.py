@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.protocol import now
+from loommux_kernel.shared.protocol import now
 
 #: What is kept for readers that come back: by number, and by bytes of data.
 KEPT_EVENTS = 1000

@@ -20,28 +20,27 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from loommux_kernel.protocol import Stream
-
-from .apitable import NDJSON, NOTEBOOK, endpoints
-from .calls import is_large
-from .endpoints import CODES, Arguments, describe, error
-from .events import Feed
-from .fleet import Fleet
-from .history import History
-from .identity import caller_of
-from .kernel import Kernel
-from .lease_policy import InvalidPolicy
-from .limits import Limits
-from .page import login
-from .phrases import one_line
-from .refused import Refused
-from .relaying import Relaying
-from .results import Answer
-from .rights import Rights
-from .service import Service
-from .sessions import Caller
-from .viewing import POWERLESS, Viewing, Which, Window
-from .waiting import Patience
+from loommux_host.api.console_views import POWERLESS, Viewing, Which, Window
+from loommux_host.api.endpoints import CODES, Arguments, describe, error
+from loommux_host.api.feed import Feed
+from loommux_host.api.history import History
+from loommux_host.api.identity import caller_of
+from loommux_host.api.relay_stream import Relaying
+from loommux_host.api.routes import NDJSON, NOTEBOOK, endpoints
+from loommux_host.console.page import login
+from loommux_host.facts.limits import Limits
+from loommux_host.facts.phrases import one_line
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import Answer
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.wait_timers import Patience
+from loommux_host.leases.policy import InvalidPolicy
+from loommux_host.mcp.calls import is_large
+from loommux_host.sessions.callers import Caller
+from loommux_host.usecases.fleet import Fleet
+from loommux_host.usecases.rights import Rights
+from loommux_host.usecases.service import Service
+from loommux_kernel.shared.protocol import Stream
 
 
 @dataclass
@@ -243,7 +242,7 @@ class Api:
 
     async def _answered(self, request: Request, answer: Answer) -> Response:
         """A use-case's answer as the fields of structured mode. Kernels are told by it; people only look."""
-        from .render import render
+        from loommux_host.rendering.renderer import render
 
         made = partial(render, answer, structured=True, limits=self.limits)
         rendered = await asyncio.to_thread(made) if is_large(answer) else made()

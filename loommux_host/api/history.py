@@ -16,16 +16,16 @@ from typing import Any
 
 import anyio.to_thread
 
-from loommux_host.activity import News
-from loommux_host.export import Part, notebook
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.phrases import one_line
-from loommux_host.reading import RecordsGone, in_thread, reading
-from loommux_host.results import ExecutionFacts
-from loommux_host.selection import Chosen, choose, of_record
-from loommux_kernel.protocol import State, Stream, now
-from loommux_kernel.records import RecordReader
+from loommux_host.api.activity import News
+from loommux_host.facts.phrases import one_line
+from loommux_host.facts.results import ExecutionFacts
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading
+from loommux_host.rendering.notebook import Part, notebook
+from loommux_host.usecases.execution_selection import Chosen, choose, of_record
+from loommux_kernel.shared.protocol import State, Stream, now
+from loommux_kernel.shared.records.reader import RecordReader
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,11 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from loommux_kernel.protocol import OriginKind
-
-from .control_socket import ControlSocket
-from .endpoints import error
-from .registry import Registry
-from .sessions import Caller
+from loommux_host.api.endpoints import error
+from loommux_host.kernels.registry import Registry
+from loommux_host.processes.private_socket import ControlSocket
+from loommux_host.sessions.callers import Caller
+from loommux_kernel.shared.protocol import OriginKind
 
 #: The id of the kernel that calls.
 KERNEL_HEADER = "x-loommux-kernel"

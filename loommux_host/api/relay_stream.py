@@ -11,18 +11,18 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-from loommux_host.activity import News
-from loommux_host.envelope import Shown
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.mirror import View
-from loommux_host.reading import in_thread
-from loommux_host.refused import Refused
-from loommux_host.relay import MOST_BYTES, Relay
-from loommux_host.sessions import Caller, Sessions
-from loommux_host.texts import killed
-from loommux_host.words import execution_not_found
-from loommux_kernel.protocol import State
+from loommux_host.api.activity import News
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import execution_not_found
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.record_reads import in_thread
+from loommux_host.kernels.relay_file import MOST_BYTES, Relay
+from loommux_host.rendering.sentences import killed
+from loommux_host.sessions.callers import Caller, Sessions
+from loommux_host.sessions.envelope import Shown
+from loommux_kernel.shared.protocol import State
 
 
 @dataclass(frozen=True)

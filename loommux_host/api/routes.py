@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .endpoints import Endpoint
-from .events import KEPT_EVENTS
-from .journal import KEPT
-from .lease_policy import SETTINGS, Mode
-from .parameters import CELL, COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
-from .tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
-from .viewing import MOST_CHARACTERS, MOST_LINES
+from loommux_host.api.console_views import MOST_CHARACTERS, MOST_LINES
+from loommux_host.api.endpoints import Endpoint
+from loommux_host.api.feed import KEPT_EVENTS
+from loommux_host.kernels.journal import KEPT
+from loommux_host.leases.policy import SETTINGS, Mode
+from loommux_host.mcp.parameters import CELL, COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
+from loommux_host.mcp.tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
 
 if TYPE_CHECKING:
-    from .api import Api
+    from loommux_host.api.handlers import Api
 
 #: The longest that one request waits, in seconds; a follower asks again.
 LONGEST_WAIT = 3600.0

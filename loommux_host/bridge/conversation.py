@@ -15,10 +15,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from loommux_host import eras
-
-from .outcome import say
-from .remote import Denied, Lost, Message, NotDelivered, Remote
+from loommux_host.bridge.remote import Denied, Lost, Message, NotDelivered, Remote
+from loommux_host.command_line.outcome import say
+from loommux_host.mcp import eras
 
 #: How long, in seconds, a server may be away before requests are answered as unreachable; one that never answered yet;
 #: and how long a request is tried in any case.

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx2
 
-from loommux_host import eras
+from loommux_host.mcp import eras
 
 log = logging.getLogger(__name__)
 

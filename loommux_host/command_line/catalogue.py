@@ -35,7 +35,7 @@ class Command:
     examples: tuple[str, ...] = ()
 
     def load(self) -> Module:
-        return cast(Module, importlib.import_module(f"{__name__}.{self.module}"))
+        return cast(Module, importlib.import_module(f"loommux_host.commands.{self.module}"))
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -115,7 +115,7 @@ def fill(name: str, parser: ArgumentParser) -> Module:
 
 def dispatch(arguments: Sequence[str]) -> int:
     """Run the command that `arguments` begins with; returns the exit code."""
-    from loommux_host.commands.outcome import guarded
+    from loommux_host.command_line.outcome import guarded
 
     name, *rest = arguments
     if name not in COMMANDS:

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loommux_kernel.transport import DaemonError
+from loommux_kernel.shared.transport import DaemonError
 
 DONE, FAILED, USAGE, REFUSED, RUNNING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 #: What each exit code means, for the reference.

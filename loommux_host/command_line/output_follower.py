@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.handles import Told
-
-from .reach import Found
+from loommux_host.command_line.reach import Found
+from loommux_kernel.shared.handles import Told
 
 #: How long one question may wait for something new.
 QUESTION_SECONDS = 5.0

@@ -1,7 +1,7 @@
 """The servers of this user and their kernels, for commands: found, named, asked.
 
 Owns how a kernel is named on a command line, across all servers, and the words for what
-cannot be found. `loommux_host.discovery` knows the servers, `loommux_kernel.client` asks them.
+cannot be found. `loommux_host.processes.server_discovery` knows the servers, `loommux_kernel.shared.daemon` asks them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host import succession
-from loommux_host.discovery import DirectoryRefused, Server, living_servers
-from loommux_host.succession import Waiting
-from loommux_kernel.client import Daemon, DaemonError
-from loommux_kernel.handles import KernelHandle
-
-from .outcome import Refused
+from loommux_host.command_line.outcome import Refused
+from loommux_host.processes.server_discovery import DirectoryRefused, Server, living_servers
+from loommux_host.succession import takeover
+from loommux_host.succession.takeover import Waiting
+from loommux_kernel.shared.daemon import Daemon, DaemonError
+from loommux_kernel.shared.handles import KernelHandle
 
 Snapshot = dict[str, Any]
 #: What a server that does not answer may cost, in seconds.
@@ -108,7 +107,7 @@ def places(pid: int | None) -> list[Place]:
 def waiting() -> list[Waiting]:
     """Kernels that a dead server has left to the next one in its place."""
     with suppress(DirectoryRefused):
-        return succession.waiting()
+        return takeover.waiting()
     return []
 
 

@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from loommux_host.wire import Reader, claim, writer
-
-from .bridge import Bridge
-from .outcome import DONE, Refused, say
-from .remote import Endpoint, Remote
+from loommux_host.bridge.conversation import Bridge
+from loommux_host.bridge.remote import Endpoint, Remote
+from loommux_host.command_line.outcome import DONE, Refused, say
+from loommux_host.mcp.stdio_lines import Reader, claim, writer
 
 DEFAULT_MCP_PATH = "/mcp"
 #: How long, in seconds, calls in flight may take to end once the host is gone.

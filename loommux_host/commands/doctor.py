@@ -10,12 +10,11 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
+from loommux_host.command_line.outcome import DONE, FAILED, json_argument, say, show, show_json
 from loommux_host.config import ConfigError, load, parse
-from loommux_host.doctor import findings
-
-from . import trial
-from .checks import Check, all_of
-from .outcome import DONE, FAILED, json_argument, say, show, show_json
+from loommux_host.diagnosis import trial
+from loommux_host.diagnosis.kernel_checks import findings
+from loommux_host.diagnosis.machine_checks import Check, all_of
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 

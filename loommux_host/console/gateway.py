@@ -25,11 +25,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from loommux_host.auth import Guard, access
-from loommux_host.discovery import Server, living_servers
-from loommux_host.endpoints import error
-from loommux_host.page import LOGIN, login, open_paths, page_routes
+from loommux_host.api.endpoints import error
+from loommux_host.console.page import LOGIN, login, open_paths, page_routes
+from loommux_host.processes.server_discovery import Server, living_servers
 from loommux_host.version import VERSION
+from loommux_host.web.auth import Guard, access
 
 #: Seconds between two looks for servers that have come or gone, while somebody listens.
 LOOK_SECONDS = 3.0

@@ -17,14 +17,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from loommux_kernel.protocol import now
+from loommux_host.api.endpoints import error
+from loommux_host.config import Config
+from loommux_host.version import VERSION
+from loommux_host.web.auth import matches, set_cookie
+from loommux_kernel.shared.protocol import now
 
-from .auth import matches, set_cookie
-from .config import Config
-from .endpoints import error
-from .version import VERSION
-
-HERE = Path(__file__).parent / "console"
+HERE = Path(__file__).parent
 INDEX, PREFIX, LOGIN = "index.html", "/console/", "/api/login"
 TYPES = {
     ".html": "text/html; charset=utf-8",

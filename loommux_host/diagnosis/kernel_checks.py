@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from loommux_host import kernel_limits
-from loommux_host.cgroups import own_group
 from loommux_host.config import Config
-from loommux_host.keeping import obstacle
+from loommux_host.keeper.supervisor import obstacle
+from loommux_host.processes import resource_limits
+from loommux_host.processes.cgroups import own_group
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def limits(config: Config) -> list[Finding]:
     asked = {"memory": config.kernel_memory_limit_bytes, "processors": config.kernel_cpu_limit}
     if not any(value is not None for value in asked.values()):
         return [Finding("limits", "none are set")]
-    found = kernel_limits.find(config.kernel_memory_limit_bytes, config.kernel_cpu_limit, divide=False)
+    found = resource_limits.find(config.kernel_memory_limit_bytes, config.kernel_cpu_limit, divide=False)
     done = [f"{write.file} = {write.value}" for write in found.writes if write.required]
     held = [Finding("limits", f"held by control groups in {', '.join(map(str, found.parents))}: {', '.join(done)}")]
     return (held if done else []) + [Finding("limits", text, good=False) for text in found.obstacles]

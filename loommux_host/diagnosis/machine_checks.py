@@ -1,7 +1,7 @@
 """What `doctor` looks at on this machine: interpreter, packages, directories, servers, hosts.
 
 Each check says what it found, and where something is not as it should be, what to do. Starts no
-server and changes nothing. How kernels start and what ends with them is `loommux_host.doctor`'s.
+server and changes nothing. How kernels start and what ends with them is `loommux_host.diagnosis.kernel_checks`'s.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
+from loommux_host.command_line.outcome import Refused
+from loommux_host.command_line.reach import wait_for, waiting
 from loommux_host.config import Config, ConfigError
-from loommux_host.discovery import DirectoryRefused, Server, living_servers
+from loommux_host.installation.configuration_file import SettingsFile
+from loommux_host.installation.hosts import HOSTS
+from loommux_host.processes.server_discovery import DirectoryRefused, Server, living_servers
 from loommux_host.version import VERSION
-from loommux_kernel.client import Daemon, DaemonError
-
-from .hosts import HOSTS
-from .outcome import Refused
-from .reach import wait_for, waiting
-from .settingsfile import SettingsFile
+from loommux_kernel.shared.daemon import Daemon, DaemonError
 
 Grade = Literal["ok", "warn", "bad"]
 LOOPBACK = ("127.0.0.1", "[::1]", "localhost")

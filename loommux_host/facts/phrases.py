@@ -11,9 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loommux_kernel.protocol import Counts, Origin, OriginKind
-
-from .results import Death, ExecutionFacts
+from loommux_host.facts.results import Death, ExecutionFacts
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 #: What would end a line or act on a terminal in a text that has to stay on one line.

@@ -6,7 +6,7 @@ Its text and facts are a `Refusal`; `words` makes them. Raised by everything bet
 
 from __future__ import annotations
 
-from loommux_host.results import Refusal
+from loommux_host.facts.results import Refusal
 
 
 class Refused(Exception):

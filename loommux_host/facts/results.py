@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from loommux_kernel.protocol import Counts, Origin, State, Stream
+from loommux_kernel.shared.protocol import Counts, Origin, State, Stream
 
 if TYPE_CHECKING:  # a server's answer to its first request does not wait for the record store
-    from loommux_host.watches import Watch
-    from loommux_kernel.records import DisplayRecord, SearchResult
+    from loommux_host.facts.watches import Watch
+    from loommux_kernel.shared.record_types import DisplayRecord, SearchResult
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loommux_kernel.protocol import Origin
-
-from .phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
-from .results import Death, Refusal
+from loommux_host.facts.phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
+from loommux_host.facts.results import Death, Refusal
+from loommux_kernel.shared.protocol import Origin
 
 if TYPE_CHECKING:
-    from .watches import Watch
+    from loommux_host.facts.watches import Watch
 
 
 @dataclass(frozen=True)

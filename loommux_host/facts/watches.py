@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.protocol import Outcome, WatchEnded, WatchStarted
+from loommux_kernel.shared.protocol import Outcome, WatchEnded, WatchStarted
 
 #: Watches that ended and can be asked for by name.
 ENDED_KEPT = 50

@@ -10,11 +10,11 @@ import os
 import select
 import time
 
-from loommux_host.init_system import LINUX, signal
+from loommux_host.init.system import LINUX, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from loommux_host.init_roles import Owner
+    from loommux_host.init.roles import Owner
 
 #: Descriptor of the socket towards the owner.
 OWNER = 0

@@ -29,7 +29,7 @@ import os
 import sys
 import time
 
-from loommux_host.init_ending import (
+from loommux_host.init.ending import (
     Ending,
     enter_groups,
     remove_files,
@@ -37,8 +37,8 @@ from loommux_host.init_ending import (
     shortages_of,
     system_shortages,
 )
-from loommux_host.init_system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
-from loommux_host.init_watch import OWNER, Watch, open_parent
+from loommux_host.init.poll_loop import OWNER, Watch, open_parent
+from loommux_host.init.system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import os
 import sys
 
 # Last, so that nothing installed beside this package can stand in for the standard library.
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from loommux_host.init_roles import main
+from loommux_host.init.roles import main
 
 if __name__ == "__main__":
     main()

@@ -3,7 +3,7 @@
 `signal` imports `enum`, `ctypes` a dozen modules: together as much again as the start of
 the interpreter, and a kernel's start waits for it. So `signal` here is the extension module
 under the standard one (the same functions, plain numbers), and `prctl` calls the C library
-through the extension module under `ctypes`. ``tests/host/test_init.py`` pins both.
+through the extension module under `ctypes`. ``tests/host/init/test_init.py`` pins both.
 """
 
 import sys

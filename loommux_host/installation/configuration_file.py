@@ -16,9 +16,9 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from . import jsonc
-from .hosts import Format
-from .outcome import Refused
+from loommux_host.command_line.outcome import Refused
+from loommux_host.installation import jsonc
+from loommux_host.installation.hosts import Format
 
 NEW_MODE = 0o600
 

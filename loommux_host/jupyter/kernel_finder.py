@@ -19,8 +19,8 @@ from typing import Any
 import zmq
 from jupyter_core.paths import jupyter_runtime_dir
 
-from loommux_host.jupyter_wire import BadMessage, Wire, endpoint
-from loommux_kernel.protocol import LOOKING, METADATA_KEY
+from loommux_host.kernels.jupyter_messages import BadMessage, Wire, endpoint
+from loommux_kernel.shared.protocol import LOOKING, METADATA_KEY
 
 PATTERN = "kernel-loommux-*.json"
 #: How long kernels have to answer, all together. One that native code holds answers by its heartbeat alone.

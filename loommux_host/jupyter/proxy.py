@@ -1,6 +1,6 @@
 """The kernel that Jupyter starts for a notebook: none of its own, but the way to one that an agent works in.
 
-``python -m loommux_host.proxy -f FILE`` is what the kernelspec *loommux session* runs. Owns
+``python -m loommux_host.jupyter.proxy -f FILE`` is what the kernelspec *loommux session* runs. Owns
 which kernel is behind it (the one that ``LOOMMUX_SESSION`` names, else the newest that
 answers), what is forwarded, and what a client is told while nothing can be. It follows
 its kernel over restarts; a kernel that has ended is replaced by another only after the
@@ -22,9 +22,9 @@ from typing import Any
 
 import zmq
 
-from loommux_host.jupyter_wire import BadMessage
-from loommux_host.living import NotFound, find, living
-from loommux_host.proxy_ends import REQUESTS, Asked, Back, Front
+from loommux_host.jupyter.kernel_finder import NotFound, find, living
+from loommux_host.jupyter.proxy_sockets import REQUESTS, Asked, Back, Front
+from loommux_host.kernels.jupyter_messages import BadMessage
 from loommux_host.version import VERSION
 
 #: How long requests wait for a kernel's next process; a restart takes two seconds, startup files not counted.
@@ -247,7 +247,7 @@ def say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loommux_host.proxy", description=DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="python -m loommux_host.jupyter.proxy", description=DESCRIPTION)
     parser.add_argument("-f", dest="connection_file", metavar="FILE", required=True, help="Jupyter's connection file")
     file = Path(parser.parse_args(arguments).connection_file)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts come as messages

@@ -15,8 +15,8 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from loommux_host.jupyter_wire import DELIMITER, EMPTY, Message, Wire, endpoint
-from loommux_host.living import Living
+from loommux_host.jupyter.kernel_finder import Living
+from loommux_host.kernels.jupyter_messages import DELIMITER, EMPTY, Message, Wire, endpoint
 
 REQUESTS = ("shell", "control", "stdin")
 #: Messages taken from one socket before the others get their turn.
@@ -101,7 +101,7 @@ class Back(End):
         kinds = dict.fromkeys((*REQUESTS, "hb"), zmq.DEALER) | {"iopub": zmq.SUB}
         super().__init__(context, kernel.info, kinds)
         self.kernel = kernel
-        # The same on all: the kernel asks on stdin whoever sent the cell. See `loommux_kernel.clients`.
+        # The same on all: the kernel asks on stdin whoever sent the cell. See `loommux_kernel.running.foreign_clients`.
         name = os.path.basename(os.environ.get("JPY_SESSION_NAME", "")).encode()[:NAME_BYTES]  # noqa: PTH119
         identity = b"loommux-proxy/%d/%d/%s/%s" % (os.getpid(), os.getppid(), os.urandom(4).hex().encode(), name)
         self.monitor: Socket = self.sockets["shell"].get_monitor_socket(

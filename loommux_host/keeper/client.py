@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loommux_host.keeper_wire import SOCKET_NAME, VERSION, Frames, Message, frame, send_first
+from loommux_host.keeper.wire import SOCKET_NAME, VERSION, Frames, Message, frame, send_first
 
 #: What a keeper may take for an answer. It forks and never waits, but others may be before us, on a busy machine;
 #: and a restart has 10 seconds, also when the keeper stands still.

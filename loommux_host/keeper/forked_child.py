@@ -22,8 +22,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from loommux_host.init_roles import Job, Owner, guard, open_parent
-from loommux_host.keeper_wire import Message
+from loommux_host.init.roles import Job, Owner, guard, open_parent
+from loommux_host.keeper.wire import Message
 
 #: The environment variable by which processes are found whose init is gone, see `orphans`.
 MARK = "LOOMMUX_KERNEL_ID"

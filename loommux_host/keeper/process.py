@@ -31,10 +31,10 @@ import sys
 import time
 import traceback
 
-from loommux_host.init_ending import remove_files
-from loommux_host.keeper_newborn import Newborn, Origins, be_guard
-from loommux_host.keeper_preload import Preloaded
-from loommux_host.keeper_wire import SOCKET_NAME, VERSION, Frames, Message, send
+from loommux_host.init.ending import remove_files
+from loommux_host.keeper.forked_child import Newborn, Origins, be_guard
+from loommux_host.keeper.preload import Preloaded
+from loommux_host.keeper.wire import SOCKET_NAME, VERSION, Frames, Message, send
 
 #: Variables that an interpreter, or its C library, reads at its start only.
 AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "GLIBC_")

@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from loommux_host import keeper_client
-from loommux_host.keeper_client import KeeperClient, KeeperGone, KeeperRefused, Kept
-from loommux_host.spawn import Guard, SpawnedByInit
+from loommux_host.keeper import client as keeper_client
+from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused, Kept
+from loommux_host.processes.spawn import Guard, SpawnedByInit
 
 log = logging.getLogger(__name__)
 

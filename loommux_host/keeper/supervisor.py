@@ -16,11 +16,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from loommux_host.environment import kernel_environment
-from loommux_host.files import KernelFiles, ServerDirectory
-from loommux_host.forked import ForkedByKeeper
-from loommux_host.keeper_client import KeeperClient, KeeperGone
-from loommux_host.launch import ENTER, guarding
+from loommux_host.keeper.client import KeeperClient, KeeperGone
+from loommux_host.keeper.provisioner import ForkedByKeeper
+from loommux_host.processes.environment import kernel_environment
+from loommux_host.processes.files import KernelFiles, ServerDirectory
+from loommux_host.processes.launcher import ENTER, guarding
 
 log = logging.getLogger(__name__)
 

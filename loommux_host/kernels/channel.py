@@ -26,8 +26,8 @@ from weakref import WeakKeyDictionary
 
 import zmq
 
-from loommux_host.jupyter_wire import Message, Wire, endpoint
-from loommux_kernel.protocol import (
+from loommux_host.kernels.jupyter_messages import Message, Wire, endpoint
+from loommux_kernel.shared.protocol import (
     CONTROL_PREFIX,
     EVENT_TOPIC,
     EVENT_TYPE,

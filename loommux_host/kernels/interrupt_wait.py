@@ -11,11 +11,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.life import Life
-from loommux_host.mirror import View
-from loommux_host.submission import Sent
-from loommux_host.waiting import Patience, follow
-from loommux_kernel.protocol import State, now
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.submission import Sent
+from loommux_host.kernels.wait_timers import Patience, follow
+from loommux_kernel.shared.protocol import State, now
 
 #: How long an interrupt waits to see what it did; processes are killed after two seconds.
 SECONDS = 2.0

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
 
-from loommux_host.results import Death
-from loommux_kernel.protocol import Origin, State
+from loommux_host.facts.results import Death
+from loommux_kernel.shared.protocol import Origin, State
 
 #: Entries of one kind that are kept.
 KEPT = 200

@@ -16,16 +16,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loommux_host.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
-from loommux_host.journal import Journaled, NoticeKey
-from loommux_host.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
-from loommux_host.process import Exit, Process, death_of
-from loommux_host.reading import in_thread, read_latest, taken_back
-from loommux_host.relay import Relay
-from loommux_host.results import Death
-from loommux_host.submission import Pulse, Sent
-from loommux_kernel.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
-from loommux_kernel.records import ExecutionRecord, NoticeRecord, finish, starting
+from loommux_host.facts.results import Death
+from loommux_host.kernels.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
+from loommux_host.kernels.journal import Journaled, NoticeKey
+from loommux_host.kernels.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
+from loommux_host.kernels.record_reads import in_thread, read_latest, taken_back
+from loommux_host.kernels.relay_file import Relay
+from loommux_host.kernels.submission import Pulse, Sent
+from loommux_host.processes.interface import Exit, Process, death_of
+from loommux_kernel.shared.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
+from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
+from loommux_kernel.shared.records.finisher import finish
+from loommux_kernel.shared.records.start_note import starting
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loommux_host.limits import BODY_CHARACTERS, EXCERPT_LINE_CHARACTERS
-from loommux_kernel.protocol import Counts, Stream
-from loommux_kernel.records import RecordReader
+from loommux_host.facts.limits import BODY_CHARACTERS, EXCERPT_LINE_CHARACTERS
+from loommux_kernel.shared.protocol import Counts, Stream
+from loommux_kernel.shared.records.reader import RecordReader
 
 #: Lines held at a time.
 BATCH = 2_000

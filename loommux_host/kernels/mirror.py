@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from loommux_host.watches import Watches
-from loommux_kernel.protocol import (
+from loommux_host.facts.watches import Watches
+from loommux_kernel.shared.protocol import (
     Counts,
     Event,
     ExecutionEnded,
@@ -31,7 +31,7 @@ from loommux_kernel.protocol import (
     WatchEnded,
     WatchStarted,
 )
-from loommux_kernel.records import ExecutionRecord
+from loommux_kernel.shared.record_types import ExecutionRecord
 
 #: What startup files are called, which have no number.
 STARTUP = "Startup"

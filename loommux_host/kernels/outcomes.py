@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 
-from loommux_host.life import Life
-from loommux_host.mirror import View
-from loommux_host.results import Death
-from loommux_host.submission import Sent
+from loommux_host.facts.results import Death
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.submission import Sent
 
 #: How long whoever looks waits for the records of a process that has just died; it takes milliseconds.
 ACCOUNT_SECONDS = 1.0

@@ -11,11 +11,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from loommux_host.config import Config
-from loommux_host.launch import KernelFiles, KernelProcess, Launcher, StartFailed
+from loommux_host.processes.launcher import KernelFiles, KernelProcess, Launcher, StartFailed
 
 if TYPE_CHECKING:  # a quarter of a second, that the first process does not wait for
-    from loommux_host.channel import Channel
-    from loommux_host.process import Process
+    from loommux_host.kernels.channel import Channel
+    from loommux_host.processes.interface import Process
 
 
 class KernelLaunching:
@@ -47,7 +47,7 @@ class KernelLaunching:
     def connect(self, process: Process) -> Channel:
         import zmq
 
-        from loommux_host.channel import ZmqChannel
+        from loommux_host.kernels.channel import ZmqChannel
 
         return ZmqChannel(zmq.Context.instance(), self._files.connection_file, self._session)
 

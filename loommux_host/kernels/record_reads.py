@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
-from loommux_kernel.protocol import Submission
-from loommux_kernel.records import ExecutionRecord, NoticeRecord, RecordReader, claim, starting
+from loommux_kernel.shared.protocol import Submission
+from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.start_note import claim, starting
 
 log = logging.getLogger(__name__)
 

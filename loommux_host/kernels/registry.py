@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from loommux_host.kernel import Kernel, Launching
-from loommux_host.life import Life
-from loommux_host.mirror import Change
+from loommux_host.kernels.kernel import Kernel, Launching
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import Change
 
 NAME_CHARACTERS = 256
 CALLING = "kernel "

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from loommux_host.mirror import View
-from loommux_kernel.protocol import Reply, Submission
+from loommux_host.kernels.mirror import View
+from loommux_kernel.shared.protocol import Reply, Submission
 
 
 class Pulse:

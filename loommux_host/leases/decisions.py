@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .lease_policy import Mode, Policy, Scope
+from loommux_host.leases.policy import Mode, Policy, Scope
 
 
 class Standing(StrEnum):

@@ -13,7 +13,7 @@ Child kernels have no entry of their own; their cells count for their home.
 
 from __future__ import annotations
 
-from .lease_decisions import (
+from loommux_host.leases.decisions import (
     ALERTING,
     AlertCleared,
     AlertRaised,
@@ -25,8 +25,8 @@ from .lease_decisions import (
     Standing,
     Why,
 )
-from .lease_policy import Mode, Policy, Scope
-from .lease_state import EVERY_CALLER, NEVER, KeptKernel, Lease
+from loommux_host.leases.policy import Mode, Policy, Scope
+from loommux_host.leases.state import EVERY_CALLER, NEVER, KeptKernel, Lease
 
 
 class Leases:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .lease_decisions import Standing, Why
-from .lease_policy import Policy, Scope
+from loommux_host.leases.decisions import Standing, Why
+from loommux_host.leases.policy import Policy, Scope
 
 #: Stands for every caller that holds the kernel: a child's cell is a cell of each of them.
 EVERY_CALLER = "*"

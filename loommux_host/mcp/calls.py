@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .limits import Limits
-from .parameters import BadArgument
-from .phrases import duration
-from .results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
-from .tools import TOOLS
-from .words import invalid_argument
+from loommux_host.facts.limits import Limits
+from loommux_host.facts.phrases import duration
+from loommux_host.facts.results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
+from loommux_host.facts.status_words import invalid_argument
+from loommux_host.mcp.parameters import BadArgument
+from loommux_host.mcp.tools import TOOLS
 
 if TYPE_CHECKING:  # imported by whoever opens the service; a server answers before
-    from .render import Block
-    from .service import Service
-    from .sessions import Caller
+    from loommux_host.rendering.renderer import Block
+    from loommux_host.sessions.callers import Caller
+    from loommux_host.usecases.service import Service
 
 #: Tells the client of a call that goes on: elapsed seconds, the last line of output.
 Progress = Callable[[float, str], Awaitable[None]]
@@ -73,7 +73,7 @@ class Calls:
         return await self._outcome(answer)
 
     async def _outcome(self, answer: Answer) -> Outcome:
-        from .render import render  # imported beside the first kernel's start
+        from loommux_host.rendering.renderer import render  # imported beside the first kernel's start
 
         made = partial(render, answer, structured=self._structured, limits=self._limits)
         try:
@@ -100,7 +100,7 @@ def is_large(answer: Answer) -> bool:
 
 def wire_block(block: Block) -> dict[str, Any]:
     """A rendered block as MCP's JSON."""
-    from .render import TextBlock
+    from loommux_host.rendering.renderer import TextBlock
 
     if not isinstance(block, TextBlock):
         return {"type": "image", "data": block.data, "mimeType": block.mime_type, "_meta": block.meta}

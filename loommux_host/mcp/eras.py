@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loommux_host.tools import INSTRUCTIONS, listing
+from loommux_host.mcp.tools import INSTRUCTIONS, listing
 from loommux_host.version import VERSION
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

@@ -16,7 +16,7 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 
 if TYPE_CHECKING:
-    from .calls import Outcome
+    from loommux_host.mcp.calls import Outcome
 
 SCOPE_KEY = "loommux.exchange"
 

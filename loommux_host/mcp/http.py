@@ -31,14 +31,14 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from .auth import BODY_LIMIT
-from .binding import Binder
-from .callers import SESSION_HEADER, caller_id, caller_of, leaver
-from .exchange import SCOPE_KEY, Exchange
-from .leasing import Leasing, lease_key
-from .mcp import Context
-from .reopening import exchanged
-from .sessions import Sessions
+from loommux_host.mcp.exchange import SCOPE_KEY, Exchange
+from loommux_host.mcp.http_callers import SESSION_HEADER, caller_id, caller_of, leaver
+from loommux_host.mcp.reopening import exchanged
+from loommux_host.mcp.sdk_server import Context
+from loommux_host.sessions.binding import Binder
+from loommux_host.sessions.callers import Sessions
+from loommux_host.sessions.lease_enforcement import Leasing, lease_key
+from loommux_host.web.auth import BODY_LIMIT
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"

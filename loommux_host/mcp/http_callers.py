@@ -14,9 +14,9 @@ from mcp.server.context import ServerRequestContext
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from .binding import RESOURCE_HEADER
-from .leasing import POLICY_HEADER
-from .sessions import Caller
+from loommux_host.sessions.binding import RESOURCE_HEADER
+from loommux_host.sessions.callers import Caller
+from loommux_host.sessions.lease_enforcement import POLICY_HEADER
 
 Context = ServerRequestContext[Any, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
-from .callers import SESSION_HEADER
+from loommux_host.mcp.http_callers import SESSION_HEADER
 
 
 async def exchanged(app: ASGIApp, message: dict[str, Any], session_id: str | None = None) -> None:

@@ -18,13 +18,13 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from .calls import Calls, Progress, progress_message
-from .eras import CACHE_MILLISECONDS, SERVER_INFO
-from .exchange import Exchange
-from .tools import INSTRUCTIONS, TOOLS, listing
+from loommux_host.mcp.calls import Calls, Progress, progress_message
+from loommux_host.mcp.eras import CACHE_MILLISECONDS, SERVER_INFO
+from loommux_host.mcp.exchange import Exchange
+from loommux_host.mcp.tools import INSTRUCTIONS, TOOLS, listing
 
 if TYPE_CHECKING:
-    from .sessions import Caller
+    from loommux_host.sessions.callers import Caller
 
 Context = ServerRequestContext[Any, Any]
 

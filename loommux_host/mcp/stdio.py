@@ -17,14 +17,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import eras
-from .calls import Calls, Outcome, Progress, progress_message
-from .eras import ProtocolError
-from .tools import TOOLS
-from .wire import Reader, Writer, writer
+from loommux_host.mcp import eras
+from loommux_host.mcp.calls import Calls, Outcome, Progress, progress_message
+from loommux_host.mcp.eras import ProtocolError
+from loommux_host.mcp.stdio_lines import Reader, Writer, writer
+from loommux_host.mcp.tools import TOOLS
 
 if TYPE_CHECKING:  # imports what a server can do without until its first call
-    from .sessions import Caller
+    from loommux_host.sessions.callers import Caller
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loommux_kernel.protocol import Stream
-
-from .parameters import CELL, COUNT, FLAG, POSITIVE, SECONDS, TEXT, Parameter, Tool, one_of
+from loommux_host.mcp.parameters import CELL, COUNT, FLAG, POSITIVE, SECONDS, TEXT, Parameter, Tool, one_of
+from loommux_kernel.shared.protocol import Stream
 
 INSTRUCTIONS = """\
 loommux is a persistent IPython kernel for your work. Variables, imports, the working directory and started \

@@ -32,8 +32,8 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from loommux_host.cgroups import own_group
-from loommux_host.kernel_limits import KernelLimits
+from loommux_host.processes.cgroups import own_group
+from loommux_host.processes.resource_limits import KernelLimits
 
 #: Longest path of a unix socket, without the closing zero.
 SOCKET_PATH_BYTES = 107

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from loommux_host.results import Death
-from loommux_kernel.protocol import LaunchFile
+from loommux_host.facts.results import Death
+from loommux_kernel.shared.protocol import LaunchFile
 
 
 class StartFailed(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from loommux_host.spawn import SpawnedByInit
+from loommux_host.processes.spawn import SpawnedByInit
 
 
 class InitProvisioner(SpawnedByInit, LocalProvisioner):

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from loommux_host.faults import shown
-from loommux_host.spawn import Ending
-from loommux_kernel.protocol import LaunchFile, now
+from loommux_host.processes.crash_stacks import shown
+from loommux_host.processes.spawn import Ending
+from loommux_kernel.shared.protocol import LaunchFile, now
 
 LOG_TAIL_LINES = 20
 #: Of a log, at most this much is read; it can hold what a cell's threads wrote to a raw descriptor.

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from loommux_host.cgroups import end_groups
-from loommux_host.environment import kernel_environment
-from loommux_host.files import (
+from loommux_host.facts.phrases import size
+from loommux_host.processes.cgroups import end_groups
+from loommux_host.processes.environment import kernel_environment
+from loommux_host.processes.files import (
     ENDED_KEPT,
     DirectoryRefused,
     KernelFiles,
@@ -28,13 +29,12 @@ from loommux_host.files import (
     remove_stale_connection_files,
     stale_server_directories,
 )
-from loommux_host.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
-from loommux_host.orphans import become_subreaper, end_orphans
-from loommux_host.phrases import size
-from loommux_host.process import StartFailed
-from loommux_host.spawn import SpawnedByInit
-from loommux_kernel.clock import clock
-from loommux_kernel.protocol import LaunchFile, now
+from loommux_host.processes.interface import StartFailed
+from loommux_host.processes.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
+from loommux_host.processes.leftovers import become_subreaper, end_orphans
+from loommux_host.processes.spawn import SpawnedByInit
+from loommux_kernel.shared.clock import clock
+from loommux_kernel.shared.protocol import LaunchFile, now
 
 __all__ = [
     "DirectoryRefused",
@@ -52,7 +52,7 @@ __all__ = [
 
 #: Names the file with the kernel's secret, where the control socket asks for one.
 SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET"
-ENTER = Path(__file__).with_name("enter.py")
+ENTER = Path(__file__).parent.parent / "enter.py"
 READY_SECONDS = 60.0
 #: What each startup file may take besides: the kernel stops one after 60 seconds.
 STARTUP_FILE_SECONDS = 70.0
@@ -154,7 +154,7 @@ class Launcher:
         earlier = [store for n in kept if (store := files.records(n)).exists()]
         if not earlier:
             return 0
-        from loommux_kernel.records import retain  # not needed for a first process
+        from loommux_kernel.shared.records.kernel_budget import retain  # not needed for a first process
 
         return await asyncio.to_thread(retain, earlier, self._budget)
 
@@ -240,7 +240,7 @@ class Launcher:
 def default_provisioner(files: KernelFiles, process: int) -> Provisioner:
     """What starts a process on this system."""
     if sys.platform == "win32":
-        from loommux_host.jobs import SpawnedInJob
+        from loommux_host.processes.windows_job import SpawnedInJob
 
         return SpawnedInJob()
     return guarding(SpawnedByInit(), files, process)

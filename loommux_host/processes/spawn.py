@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from loommux_host.cgroups import end_groups
-from loommux_host.orphans import end_orphans
-from loommux_kernel.protocol import now
+from loommux_host.processes.cgroups import end_groups
+from loommux_host.processes.leftovers import end_orphans
+from loommux_kernel.shared.protocol import now
 
 log = logging.getLogger(__name__)
 
-INIT = Path(__file__).with_name("init.py")
+INIT = Path(__file__).parent.parent / "init" / "start.py"
 #: Seconds between attempts to look for what a kernel left, while the system has no descriptor for that.
 ORPHAN_PAUSES = (0.1, 0.5, 2.0)
 #: A death is told after this long even when ending what the kernel started takes longer.

@@ -15,8 +15,8 @@ import subprocess
 import sys
 from typing import Any
 
-from loommux_host.spawn import Ending
-from loommux_kernel.protocol import now
+from loommux_host.processes.spawn import Ending
+from loommux_kernel.shared.protocol import now
 
 CREATE_SUSPENDED = 0x00000004
 BASIC_ACCOUNTING, EXTENDED_LIMIT = 1, 9

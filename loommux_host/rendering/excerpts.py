@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from loommux_kernel.protocol import Counts, Stream
-
-from .counting import Counter
-from .limits import EXCERPT_TOKENS, always_within
-from .results import ExecutionFacts, KernelFacts
-from .texts import cut
-from .tokens import VocabularyUnavailable
+from loommux_host.facts.limits import EXCERPT_TOKENS, always_within
+from loommux_host.facts.results import ExecutionFacts, KernelFacts
+from loommux_host.rendering.sentences import cut
+from loommux_host.tokens.counting_process import Counter
+from loommux_host.tokens.vocabulary import VocabularyUnavailable
+from loommux_kernel.shared.protocol import Counts, Stream
 
 #: How much of what would fit is asked for next: lines differ in length.
 MARGIN = 0.9

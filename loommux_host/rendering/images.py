@@ -12,11 +12,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loommux_kernel.records import DisplayRecord
-
-from .limits import IMAGES
-from .phrases import one_line, size
-from .pictures import ORIGINAL, Damaged, Picture, dimensions, fitted, opened
+from loommux_host.facts.limits import IMAGES
+from loommux_host.facts.phrases import one_line, size
+from loommux_host.rendering.image_codec import ORIGINAL, Damaged, Picture, dimensions, fitted, opened
+from loommux_kernel.shared.record_types import DisplayRecord
 
 #: Image types that hosts and models take, in the order of choice.
 TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")

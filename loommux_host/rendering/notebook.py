@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.limits import BODY_CHARACTERS
-from loommux_host.phrases import amount, cell, how_ended, one_line, plural, size
-from loommux_host.results import Death
+from loommux_host.facts.limits import BODY_CHARACTERS
+from loommux_host.facts.phrases import amount, cell, how_ended, one_line, plural, size
+from loommux_host.facts.results import Death
 from loommux_host.version import VERSION
-from loommux_kernel.bundles import bundle_text, no_text_line
-from loommux_kernel.protocol import Counts, OriginKind, State, Stream
-from loommux_kernel.records import DisplayRecord, ExecutionRecord, RecordReader
+from loommux_kernel.shared.bundles import bundle_text, no_text_line
+from loommux_kernel.shared.protocol import Counts, OriginKind, State, Stream
+from loommux_kernel.shared.record_types import DisplayRecord, ExecutionRecord
+from loommux_kernel.shared.records.reader import RecordReader
 
 #: Characters of one execution's text; of a longer one, so many lines at each end, of so many characters each.
 BODY = BODY_CHARACTERS

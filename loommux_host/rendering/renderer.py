@@ -13,16 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.protocol import State
-
-from . import texts
-from .carrying import Carried, Carrier
-from .counting import COUNTING, Counter
-from .forgery import entry, envelope, sendable, shown
-from .images import BLOCK_BYTES, ImageBlock, Piece, pieces, without_last_image
-from .limits import FRAME_BYTES, Limits
-from .phrases import error, plural
-from .results import (
+from loommux_host.facts.limits import FRAME_BYTES, Limits
+from loommux_host.facts.phrases import error, plural
+from loommux_host.facts.results import (
     Answer,
     CellAnswer,
     ExecutionStatusAnswer,
@@ -34,7 +27,13 @@ from .results import (
     StatusAnswer,
     WatchAnswer,
 )
-from .structured import Fields, fields_of, is_ok
+from loommux_host.rendering import sentences
+from loommux_host.rendering.forgery import entry, envelope, sendable, shown
+from loommux_host.rendering.images import BLOCK_BYTES, ImageBlock, Piece, pieces, without_last_image
+from loommux_host.rendering.size_choices import Carried, Carrier
+from loommux_host.rendering.structured_fields import Fields, fields_of, is_ok
+from loommux_host.tokens.counting_process import COUNTING, Counter
+from loommux_kernel.shared.protocol import State
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class _Rendering:
         self.answer, self.structured, self.limits = answer, structured, limits
         self.carrier = Carrier(limits, counter, copies=2 if structured else 1)
         self.room = limits.max_result_bytes - FRAME_BYTES
-        self.environment = self.bounded([entry(line) for line in texts.environment(answer)])
+        self.environment = self.bounded([entry(line) for line in sentences.environment(answer)])
 
     def rendered(self) -> Rendered:
         least = Carried()
@@ -141,23 +140,23 @@ class _Rendering:
 def _layout(answer: Answer, carried: Carried) -> _Layout:
     match answer:
         case Refusal():
-            return _Layout([texts.refusal(answer)], None, [])
+            return _Layout([sentences.refusal(answer)], None, [])
         case CellAnswer():
             return _cell(answer, carried)
         case ReadAnswer():
-            return _Layout([texts.read_heading(answer), *carried.lines()], carried.text, [])
+            return _Layout([sentences.read_heading(answer), *carried.lines()], carried.text, [])
         case SearchAnswer():
-            return _Layout([texts.search_heading(answer), *carried.lines()], carried.text, [])
+            return _Layout([sentences.search_heading(answer), *carried.lines()], carried.text, [])
         case ExecutionStatusAnswer():
-            return _Layout(texts.execution_status(answer), None, [])
+            return _Layout(sentences.execution_status(answer), None, [])
         case InterruptAnswer():
-            return _Layout(texts.interrupt(answer), None, [])
+            return _Layout(sentences.interrupt(answer), None, [])
         case RestartAnswer():
-            return _Layout(texts.restart(answer), None, [])
+            return _Layout(sentences.restart(answer), None, [])
         case WatchAnswer():
-            return _Layout(texts.watch(answer), None, [])
+            return _Layout(sentences.watch(answer), None, [])
         case StatusAnswer():
-            return _Layout(texts.status(answer), None, [])
+            return _Layout(sentences.status(answer), None, [])
     raise TypeError(f"no text for {type(answer).__name__}")
 
 
@@ -165,10 +164,10 @@ def _cell(answer: CellAnswer, carried: Carried) -> _Layout:
     facts = answer.execution
     if facts is None:
         return _Layout([], carried.text, [])
-    before = [texts.heading(facts, answer.now)]
+    before = [sentences.heading(facts, answer.now)]
     if facts.state is State.RUNNING:
-        return _Layout([*before, *texts.running(answer)], None, [])
-    after = texts.ending(facts, answer.kernel)
+        return _Layout([*before, *sentences.running(answer)], None, [])
+    after = sentences.ending(facts, answer.kernel)
     if carried.text is None and facts.state is State.ERROR:
         after = [f"Error: {error(facts)}"]
     return _Layout([*before, *carried.lines()], carried.text, after)

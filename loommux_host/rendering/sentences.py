@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loommux_kernel.protocol import State
-
-from .limits import EXCERPT_LINE_CHARACTERS, RECENT_LINES, SOURCE_CHARACTERS
-from .phrases import (
+from loommux_host.facts.limits import EXCERPT_LINE_CHARACTERS, RECENT_LINES, SOURCE_CHARACTERS
+from loommux_host.facts.phrases import (
     amount,
     cell,
     clock,
@@ -29,7 +27,7 @@ from .phrases import (
     sender,
     silence,
 )
-from .results import (
+from loommux_host.facts.results import (
     Answer,
     CellAnswer,
     Death,
@@ -44,8 +42,9 @@ from .results import (
     StatusAnswer,
     WatchAnswer,
 )
-from .watches import Watch
-from .words import INTERRUPTS, RESTARTS, STATES, WATCHES, held, stacks
+from loommux_host.facts.status_words import INTERRUPTS, RESTARTS, STATES, WATCHES, held, stacks
+from loommux_host.facts.watches import Watch
+from loommux_kernel.shared.protocol import State
 
 
 def heading(facts: ExecutionFacts, now: float) -> str:

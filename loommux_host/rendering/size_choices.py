@@ -10,15 +10,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from loommux_kernel.lines import clip
-from loommux_kernel.protocol import Counts, Stream
-
-from .counting import Counter
-from .excerpts import counts_of, first_lines, last_lines, next_range, read_call
-from .limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
-from .phrases import amount, cell, plural
-from .results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
-from .words import OMISSIONS
+from loommux_host.facts.limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
+from loommux_host.facts.phrases import amount, cell, plural
+from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
+from loommux_host.facts.status_words import OMISSIONS
+from loommux_host.rendering.excerpts import counts_of, first_lines, last_lines, next_range, read_call
+from loommux_host.tokens.counting_process import Counter
+from loommux_kernel.shared.lines import clip
+from loommux_kernel.shared.protocol import Counts, Stream
 
 #: Lines from each end that are looked at for an excerpt of 500 tokens.
 EXCERPT_LINES = 500

@@ -11,13 +11,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from loommux_kernel.protocol import Counts, State, Stream
-
-from . import texts
-from .carrying import Carried
-from .forgery import shown
-from .limits import SOURCE_CHARACTERS
-from .results import (
+from loommux_host.facts.limits import SOURCE_CHARACTERS
+from loommux_host.facts.results import (
     Answer,
     CellAnswer,
     Death,
@@ -32,7 +27,11 @@ from .results import (
     StatusAnswer,
     WatchAnswer,
 )
-from .words import NOTHING_DONE
+from loommux_host.facts.status_words import NOTHING_DONE
+from loommux_host.rendering import sentences
+from loommux_host.rendering.forgery import shown
+from loommux_host.rendering.size_choices import Carried
+from loommux_kernel.shared.protocol import Counts, State, Stream
 
 Fields = dict[str, Any]
 
@@ -69,7 +68,7 @@ def status_of(answer: Answer) -> str:
         case StatusAnswer():
             return answer.state
         case WatchAnswer():
-            return texts.watch_word(answer)
+            return sentences.watch_word(answer)
         case CellAnswer() | ExecutionStatusAnswer() | ReadAnswer() | SearchAnswer() if answer.execution is not None:
             return answer.execution.state
     return ""
@@ -173,7 +172,7 @@ def _interrupt(answer: InterruptAnswer) -> Fields:
     facts = answer.execution
     return {
         **_execution(facts, answer.now),
-        "message": None if is_ok(answer) else texts.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
+        "message": None if is_ok(answer) else sentences.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
         "execution_status": facts.state if facts else None,
         "error": _error(facts),
         "ended_processes": answer.ended_processes,

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import psutil
 
-from loommux_host import recalling
-from loommux_host.binding import Binder
-from loommux_host.files import KernelFiles, kernels_in
-from loommux_host.host import Host
-from loommux_host.keeper_client import KeeperGone, Kept
-from loommux_host.kernel_process import KernelProcess
-from loommux_host.leasing import Leasing
-from loommux_host.life import Life
-from loommux_host.manifest import CallersNote, KernelNote, ProcessNote
-from loommux_host.manifest_files import CALLERS, KERNEL, Damaged, read
-from loommux_host.phrases import one_line, plural
-from loommux_host.service import Service
-from loommux_host.succession import Inheritance, Say
+from loommux_host.facts.phrases import one_line, plural
+from loommux_host.keeper.client import KeeperGone, Kept
+from loommux_host.kernels.life import Life
+from loommux_host.processes.files import KernelFiles, kernels_in
+from loommux_host.processes.kernel_process import KernelProcess
+from loommux_host.server.host import Host
+from loommux_host.sessions.binding import Binder
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.succession import restoration
+from loommux_host.succession.manifest import CallersNote, KernelNote, ProcessNote
+from loommux_host.succession.storage import CALLERS, KERNEL, Damaged, read
+from loommux_host.succession.takeover import Inheritance, Say
+from loommux_host.usecases.service import Service
 
 #: How long what ends may take.
 END_SECONDS = 8.0
@@ -68,7 +68,7 @@ class Adoption:
 
     async def begin(self) -> None:
         """Follow what goes on; what happened meanwhile is told."""
-        await recalling.begin(self._lives)
+        await restoration.begin(self._lives)
 
     def _tell(self, service: Service) -> None:
         names = ", ".join(one_line(service.registry.path(kernel)) for kernel in service.registry.all())
@@ -101,7 +101,7 @@ class Adoption:
             files.write_connection_file()
             self.host.take_over(files)
             kernel = service.registry.recall(note.id, note.name, home=note.home, private=note.private)
-            await recalling.recall(kernel, note, files.directory, living)
+            await restoration.recall(kernel, note, files.directory, living)
         except (OSError, ValueError, TypeError, KeeperGone) as error:
             service.registry.forget(note.id)
             if living is not None:
@@ -119,7 +119,7 @@ class Adoption:
         kept = self.found.kept.pop(name, None)
         if kept is None:
             raise ValueError("its process was not kept")
-        launch = recalling.launch_of(files.directory, process.process)
+        launch = restoration.launch_of(files.directory, process.process)
         keeping = self.host.keeping
         assert keeping is not None
         made = keeping.provisioner(files, process.process)

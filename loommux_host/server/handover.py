@@ -20,17 +20,17 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loommux_host.binding import Binder
-from loommux_host.files import KernelFiles
-from loommux_host.journal import Journal
-from loommux_host.kernel import Kernel
-from loommux_host.leasing import Leasing
-from loommux_host.life import Life
-from loommux_host.manifest import CallersNote, Identity, JournalNote, KernelNote, ProcessNote
-from loommux_host.manifest_files import CALLERS, IDENTITY, KERNEL, encoded, write
-from loommux_host.mirror import Change, Printed
-from loommux_host.registry import Registry
-from loommux_host.sessions import Sessions
+from loommux_host.kernels.journal import Journal
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import Change, Printed
+from loommux_host.kernels.registry import Registry
+from loommux_host.processes.files import KernelFiles
+from loommux_host.sessions.binding import Binder
+from loommux_host.sessions.callers import Sessions
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.succession.manifest import CallersNote, Identity, JournalNote, KernelNote, ProcessNote
+from loommux_host.succession.storage import CALLERS, IDENTITY, KERNEL, encoded, write
 
 log = logging.getLogger(__name__)
 

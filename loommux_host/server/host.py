@@ -21,32 +21,32 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from loommux_host.api.call_activity import WatchedCalls
 from loommux_host.config import Config
-from loommux_host.control_socket import SECRET_FILE, ControlSocket
-from loommux_host.discovery import Server, publish
-from loommux_host.keeping import Keeping, obstacle
-from loommux_host.kernel_limits import find as find_limits
-from loommux_host.launch import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
-from loommux_host.launching import KernelLaunching
-from loommux_host.limits import Limits
-from loommux_host.private import App, Private
-from loommux_host.stdio import Stdio
+from loommux_host.facts.limits import Limits
+from loommux_host.keeper.supervisor import Keeping, obstacle
+from loommux_host.kernels.process_factory import KernelLaunching
+from loommux_host.mcp.stdio import Stdio
+from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
+from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
+from loommux_host.processes.resource_limits import find as find_limits
+from loommux_host.processes.server_discovery import Server, publish
+from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
-from loommux_host.watched_calls import WatchedCalls
-from loommux_kernel.clock import uptime
-from loommux_kernel.protocol import now
+from loommux_kernel.shared.clock import uptime
+from loommux_kernel.shared.protocol import now
 
 if TYPE_CHECKING:
-    from loommux_host.manifest import Identity
-    from loommux_host.registry import Registry
-    from loommux_host.service import Service
-    from loommux_host.sessions import Binder, Caller, LeaseHooks, OneKernel
-    from loommux_host.succession import Inheritance
+    from loommux_host.kernels.registry import Registry
+    from loommux_host.sessions.callers import Binder, Caller, LeaseHooks, OneKernel
+    from loommux_host.succession.manifest import Identity
+    from loommux_host.succession.takeover import Inheritance
+    from loommux_host.usecases.service import Service
 
 log = logging.getLogger(__name__)
 
 #: What is imported beside the first kernel's start; a call needs them, an answer to ``initialize`` does not.
-HEAVY = ("loommux_host.service", "loommux_host.render")
+HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.renderer")
 #: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
 FINISH_SECONDS = 8.0
 #: No end of a server takes longer; what is left then is ended by the inits.
@@ -125,13 +125,13 @@ class Host:
         """The service, once everything it needs is imported. `binder` decides where callers work."""
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
-        from loommux_host.bodies import Bodies
-        from loommux_host.counting import COUNTING
-        from loommux_host.observing import Place
-        from loommux_host.registry import Registry
-        from loommux_host.service import Service
-        from loommux_host.sessions import Sessions
-        from loommux_host.spoken import SpokenAgain
+        from loommux_host.kernels.registry import Registry
+        from loommux_host.sessions.callers import Sessions
+        from loommux_host.sessions.child_notices import SpokenAgain
+        from loommux_host.tokens.counting_process import COUNTING
+        from loommux_host.usecases.inspection import Place
+        from loommux_host.usecases.result_bodies import Bodies
+        from loommux_host.usecases.service import Service
 
         config = self.config
         registry = Registry(
@@ -172,7 +172,7 @@ class Host:
 
     def identity(self, endpoint: str) -> Identity:
         """Who we are for a successor that listens on the same endpoint."""
-        from loommux_host.manifest import VERSIONS, Identity  # only HTTP servers have successors
+        from loommux_host.succession.manifest import VERSIONS, Identity  # only HTTP servers have successors
 
         config = self.config
         return Identity(
@@ -200,20 +200,20 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         binders: list[OneKernel] = []
 
         def one_kernel(registry: Registry) -> Binder:
-            from loommux_host.sessions import OneKernel
+            from loommux_host.sessions.callers import OneKernel
 
             binders.append(OneKernel(registry, registry.open(name, private=True, id=kernel).kernel))
             return binders[0]
 
         def caller(client: str | None, modern: bool) -> Caller:
-            from loommux_host.sessions import Caller
+            from loommux_host.sessions.callers import Caller
 
             return Caller(me, f"{client or 'client'}-{me[:8]}", modern=modern)
 
         opening = asyncio.create_task(host.open(one_kernel), name="open the service")
 
         async def private() -> App:
-            from loommux_host.private_api import stdio_api
+            from loommux_host.server.private_app import stdio_api
 
             app = stdio_api(config, await opening, binders[0], host.control)
             calls.feed = app.feed if config.activity_feed else None

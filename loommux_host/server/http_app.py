@@ -17,29 +17,29 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .activity import News
-from .api import Api
-from .apitable import endpoints
-from .auth import Access, Guard
-from .binding import Binder
-from .callers import Context, address_of, caller_of
-from .config import Config
-from .control_socket import ControlSocket
-from .door import Door
-from .endpoints import error, http_error, routes, server_error
-from .events import Feed
-from .fleet import Fleet
-from .gauges import Gauges
-from .history import History
-from .leasing import Leasing
-from .limits import Limits
-from .mcp import build_server
-from .page import about, open_paths, page_routes
-from .private_api import PrivateApi
-from .remembering import Memory, Remembered
-from .service import Service
-from .sessions import Caller
-from .watched_calls import WatchedCalls
+from loommux_host.api.activity import News
+from loommux_host.api.call_activity import WatchedCalls
+from loommux_host.api.endpoints import error, http_error, routes, server_error
+from loommux_host.api.feed import Feed
+from loommux_host.api.handlers import Api
+from loommux_host.api.history import History
+from loommux_host.api.routes import endpoints
+from loommux_host.config import Config
+from loommux_host.console.page import about, open_paths, page_routes
+from loommux_host.facts.limits import Limits
+from loommux_host.mcp.http import Door
+from loommux_host.mcp.http_callers import Context, address_of, caller_of
+from loommux_host.mcp.sdk_server import build_server
+from loommux_host.processes.private_socket import ControlSocket
+from loommux_host.server.handover import Memory, Remembered
+from loommux_host.server.private_app import PrivateApi
+from loommux_host.sessions.binding import Binder
+from loommux_host.sessions.callers import Caller
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.usecases.fleet import Fleet
+from loommux_host.usecases.resource_usage import Gauges
+from loommux_host.usecases.service import Service
+from loommux_host.web.auth import Access, Guard
 
 #: How long answers that are made already may take to go out.
 SEND_SECONDS = 1.0

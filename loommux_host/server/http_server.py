@@ -20,20 +20,20 @@ from typing import Any
 
 import sse_starlette.sse
 
-from loommux_host.adoption import Adoption
-from loommux_host.auth import Access, access, is_loopback
-from loommux_host.binding import Binder
+from loommux_host.api.feed import Feed
 from loommux_host.config import Config, ConfigError
-from loommux_host.events import Feed
-from loommux_host.host import Host, ending_signals
-from loommux_host.http import HttpApp, Parts
-from loommux_host.lease_policy import Policies, Policy
-from loommux_host.leasing import Leasing
-from loommux_host.private import App
-from loommux_host.registry import Registry
-from loommux_host.remembering import Known, Memory
-from loommux_host.succession import inherit, replace_stopped
-from loommux_host.webserver import WebServer
+from loommux_host.kernels.registry import Registry
+from loommux_host.leases.policy import Policies, Policy
+from loommux_host.server.adoption import Adoption
+from loommux_host.server.handover import Known, Memory
+from loommux_host.server.host import Host, ending_signals
+from loommux_host.server.http_app import HttpApp, Parts
+from loommux_host.server.private_server import App
+from loommux_host.sessions.binding import Binder
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.succession.takeover import inherit, replace_stopped
+from loommux_host.web.auth import Access, access, is_loopback
+from loommux_host.web.uvicorn_server import WebServer
 
 BACKLOG = 256
 #: A silent peer is found out after at most this long: idle, then probes; and with unacknowledged data at once.

@@ -10,23 +10,23 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from .activity import News
-from .api import Api
-from .apitable import endpoints
-from .config import Config
-from .control_socket import ControlSocket
-from .endpoints import http_error, routes, server_error
-from .events import Feed
-from .fleet import Fleet, Holder
-from .gauges import Gauges
-from .history import History
-from .identity import Identified
-from .lease_policy import Policies, Policy
-from .leasing import Leasing
-from .limits import Limits
-from .page import about
-from .registry import Registry
-from .service import Service
+from loommux_host.api.activity import News
+from loommux_host.api.endpoints import http_error, routes, server_error
+from loommux_host.api.feed import Feed
+from loommux_host.api.handlers import Api
+from loommux_host.api.history import History
+from loommux_host.api.identity import Identified
+from loommux_host.api.routes import endpoints
+from loommux_host.config import Config
+from loommux_host.console.page import about
+from loommux_host.facts.limits import Limits
+from loommux_host.kernels.registry import Registry
+from loommux_host.leases.policy import Policies, Policy
+from loommux_host.processes.private_socket import ControlSocket
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.usecases.fleet import Fleet, Holder
+from loommux_host.usecases.resource_usage import Gauges
+from loommux_host.usecases.service import Service
 
 
 class PrivateApi:

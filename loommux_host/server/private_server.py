@@ -13,17 +13,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from loommux_host.control_socket import ControlSocket
+from loommux_host.processes.private_socket import ControlSocket
 
 if TYPE_CHECKING:  # half a second, that a server's start does not wait for
     from starlette.types import ASGIApp
 
-    from loommux_host.webserver import WebServer
+    from loommux_host.web.uvicorn_server import WebServer
 
 log = logging.getLogger(__name__)
 
 #: What serving needs besides the service.
-HEAVY = ("loommux_host.webserver", "loommux_host.private_api")
+HEAVY = ("loommux_host.web.uvicorn_server", "loommux_host.server.private_app")
 
 
 class App(Protocol):
@@ -55,7 +55,7 @@ class Private:
         await self._server(app).serve(sockets=[self._control.listener])
 
     def _server(self, app: App) -> WebServer:
-        from loommux_host.webserver import WebServer
+        from loommux_host.web.uvicorn_server import WebServer
 
         async def end() -> None:
             app.close()

@@ -12,16 +12,16 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from loommux_host.kernel import Kernel
-from loommux_host.leasing import Leasing
-from loommux_host.manifest import BindingNote, BoundNote, HandleNote
-from loommux_host.phrases import one_line, plural
-from loommux_host.refused import Refused
-from loommux_host.registry import InvalidName, Opened, Registry
-from loommux_host.results import Refusal
-from loommux_host.sessions import Binding, Caller
-from loommux_host.words import invalid_argument, kernel_not_found, refuse
-from loommux_kernel.header import Header
+from loommux_host.facts.phrases import one_line, plural
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import Refusal
+from loommux_host.facts.status_words import invalid_argument, kernel_not_found, refuse
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.registry import InvalidName, Opened, Registry
+from loommux_host.sessions.callers import Binding, Caller
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.succession.manifest import BindingNote, BoundNote, HandleNote
+from loommux_kernel.shared.header import Header
 
 NEW = "new"
 HANDLE_MARK = "k_"

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from loommux_host.envelope import Envelope, Key, Late, Shown, Told, envelope
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.mirror import Change, Ended, Started
-from loommux_host.phrases import one_line
-from loommux_host.refused import Refused
-from loommux_host.registry import Registry, caller_id
-from loommux_host.words import kernel_not_found, refuse
-from loommux_kernel.header import Header
-from loommux_kernel.protocol import Origin, OriginKind
+from loommux_host.facts.phrases import one_line
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import kernel_not_found, refuse
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import Change, Ended, Started
+from loommux_host.kernels.registry import Registry, caller_id
+from loommux_host.sessions.envelope import Envelope, Key, Late, Shown, Told, envelope
+from loommux_kernel.shared.header import Header
+from loommux_kernel.shared.protocol import Origin, OriginKind
 
 if TYPE_CHECKING:
-    from loommux_host.manifest import PresenceNote, ToldNote
+    from loommux_host.succession.manifest import PresenceNote, ToldNote
 
 #: Seconds after its last call for which a caller counts as still there (contract 4).
 PRESENCE = 60.0
@@ -321,7 +321,7 @@ class Sessions:
 
     def note(self) -> tuple[list[ToldNote], list[PresenceNote]]:
         """What a successor has to know. What is on its way may never be handed over, so it is owed."""
-        from loommux_host.manifest import PresenceNote, ToldNote  # only HTTP servers have successors
+        from loommux_host.succession.manifest import PresenceNote, ToldNote  # only HTTP servers have successors
 
         told = []
         for (caller, kernel), one in self._told.items():

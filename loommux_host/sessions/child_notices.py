@@ -7,12 +7,12 @@ the composition root; listens to the registry.
 
 from __future__ import annotations
 
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.mirror import Change, Noticed
-from loommux_host.phrases import cell
-from loommux_host.registry import Registry
-from loommux_kernel.protocol import OriginKind
+from loommux_host.facts.phrases import cell
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import Change, Noticed
+from loommux_host.kernels.registry import Registry
+from loommux_kernel.shared.protocol import OriginKind
 
 
 class SpokenAgain:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from loommux_host.journal import KEPT, DeathEntry, EndEntry, Journal, NoticeEntry
-from loommux_host.phrases import cell, clock, company, how_ended, memory, plural, sender
-from loommux_host.results import Notice
-from loommux_kernel.protocol import OriginKind
+from loommux_host.facts.phrases import cell, clock, company, how_ended, memory, plural, sender
+from loommux_host.facts.results import Notice
+from loommux_host.kernels.journal import KEPT, DeathEntry, EndEntry, Journal, NoticeEntry
+from loommux_kernel.shared.protocol import OriginKind
 
 #: Others' cells that are named; the rest is counted.
 OTHERS_NAMED = 10

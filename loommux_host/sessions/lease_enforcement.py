@@ -15,9 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.envelope import Key
-from loommux_host.kernel import Kernel
-from loommux_host.lease_decisions import (
+from loommux_host.facts.phrases import clock as clock_time
+from loommux_host.facts.phrases import one_line
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import invalid_argument
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.leases.decisions import (
     AlertCleared,
     AlertRaised,
     Decision,
@@ -28,17 +31,14 @@ from loommux_host.lease_decisions import (
     Why,
     alert_line,
 )
-from loommux_host.lease_notes import note_of, recalled
-from loommux_host.lease_policy import Policies, Policy, Scope, UnknownGeneration
-from loommux_host.lease_state import EVERY_CALLER
-from loommux_host.leases import Leases
-from loommux_host.manifest import LeasingNote, RetiredNote
-from loommux_host.phrases import clock as clock_time
-from loommux_host.phrases import one_line
-from loommux_host.refused import Refused
-from loommux_host.sessions import Caller
-from loommux_host.words import invalid_argument
-from loommux_kernel.protocol import now as wall_clock
+from loommux_host.leases.policy import Policies, Policy, Scope, UnknownGeneration
+from loommux_host.leases.rules import Leases
+from loommux_host.leases.state import EVERY_CALLER
+from loommux_host.sessions.callers import Caller
+from loommux_host.sessions.envelope import Key
+from loommux_host.succession.lease_notes import note_of, recalled
+from loommux_host.succession.manifest import LeasingNote, RetiredNote
+from loommux_kernel.shared.protocol import now as wall_clock
 
 log = logging.getLogger(__name__)
 

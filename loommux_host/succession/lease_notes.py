@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .lease_decisions import Standing
-from .lease_policy import Mode, Policy
-from .lease_state import KeptKernel, Lease
-from .manifest import KeptNote, LeaseNote
+from loommux_host.leases.decisions import Standing
+from loommux_host.leases.policy import Mode, Policy
+from loommux_host.leases.state import KeptKernel, Lease
+from loommux_host.succession.manifest import KeptNote, LeaseNote
 
 #: What a caller has at least to be heard by the successor, in seconds.
 RETURN_SECONDS = 60.0

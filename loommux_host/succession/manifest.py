@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from loommux_host.journal import DeathEntry, EndEntry, NoticeEntry
-from loommux_host.lease_decisions import Standing, Why
-from loommux_host.lease_policy import Policy, Scope
-from loommux_host.results import Death
-from loommux_kernel.protocol import PROTOCOL_VERSION
+from loommux_host.facts.results import Death
+from loommux_host.kernels.journal import DeathEntry, EndEntry, NoticeEntry
+from loommux_host.leases.decisions import Standing, Why
+from loommux_host.leases.policy import Policy, Scope
+from loommux_kernel.shared.protocol import PROTOCOL_VERSION
 
 #: Of the shapes below. A successor takes over from a server with the same only.
 FORMAT = 2

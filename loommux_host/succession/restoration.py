@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loommux_host.channel import Channel, ChannelClosed, OnEvent
-from loommux_host.journal import Journal, Journaled
-from loommux_host.kernel import Kernel
-from loommux_host.kernel_process import KernelProcess
-from loommux_host.life import Life
-from loommux_host.manifest import JournalNote, KernelNote, ProcessNote
-from loommux_host.process import Exit, ProcessInfo
-from loommux_kernel.protocol import LaunchFile, OriginKind, Submission
-from loommux_kernel.records import ExecutionRecord
+from loommux_host.kernels.channel import Channel, ChannelClosed, OnEvent
+from loommux_host.kernels.journal import Journal, Journaled
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.processes.interface import Exit, ProcessInfo
+from loommux_host.processes.kernel_process import KernelProcess
+from loommux_host.succession.manifest import JournalNote, KernelNote, ProcessNote
+from loommux_kernel.shared.protocol import LaunchFile, OriginKind, Submission
+from loommux_kernel.shared.record_types import ExecutionRecord
 
 #: How long the start of a server waits for kernels to answer that were taken over; native code may hold one.
 ANSWER_SECONDS = 2.0

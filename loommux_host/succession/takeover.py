@@ -24,15 +24,21 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.config import Config
-from loommux_host.discovery import Server, was_there
-from loommux_host.discovery import read as who_wrote
-from loommux_host.files import DirectoryRefused, ServerDirectory, check_private, server_directories, taken_over
-from loommux_host.keeper_client import KeeperClient, KeeperGone, KeeperRefused, Kept
-from loommux_host.keeper_wire import SOCKET_NAME
-from loommux_host.keeping import obstacle
-from loommux_host.manifest import VERSIONS, Identity
-from loommux_host.manifest_files import IDENTITY, KERNEL, Damaged, read
-from loommux_host.phrases import one_line
+from loommux_host.facts.phrases import one_line
+from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused, Kept
+from loommux_host.keeper.supervisor import obstacle
+from loommux_host.keeper.wire import SOCKET_NAME
+from loommux_host.processes.files import (
+    DirectoryRefused,
+    ServerDirectory,
+    check_private,
+    server_directories,
+    taken_over,
+)
+from loommux_host.processes.server_discovery import Server, was_there
+from loommux_host.processes.server_discovery import read as who_wrote
+from loommux_host.succession.manifest import VERSIONS, Identity
+from loommux_host.succession.storage import IDENTITY, KERNEL, Damaged, read
 
 Say = Callable[[str], None]
 

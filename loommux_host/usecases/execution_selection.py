@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.mirror import View
-from loommux_host.reading import RecordsBehind, in_thread, reading
-from loommux_host.refused import Refused
-from loommux_host.results import Answer, CellAnswer, Death, ExecutionFacts, ExecutionStatusAnswer
-from loommux_host.words import execution_not_found, process_not_found
-from loommux_kernel.protocol import Counts, State, Stream
-from loommux_kernel.records import ExecutionRecord, RecordReader
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import Answer, CellAnswer, Death, ExecutionFacts, ExecutionStatusAnswer
+from loommux_host.facts.status_words import execution_not_found, process_not_found
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.record_reads import RecordsBehind, in_thread, reading
+from loommux_kernel.shared.protocol import Counts, State, Stream
+from loommux_kernel.shared.record_types import ExecutionRecord
+from loommux_kernel.shared.records.reader import RecordReader
 
 
 @dataclass(frozen=True)

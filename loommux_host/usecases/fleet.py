@@ -12,19 +12,19 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loommux_host.binding import executions
-from loommux_host.gauges import Gauges, Load
-from loommux_host.kernel import Kernel
-from loommux_host.leasing import HeldBy, Leasing, scope_of
-from loommux_host.mirror import View
-from loommux_host.observing import attach_command
-from loommux_host.phrases import attached, cell, first_line, how_ended, one_line, sender
-from loommux_host.refused import Refused
-from loommux_host.registry import InvalidName, Registry
-from loommux_host.selection import named
-from loommux_host.sessions import Caller, Sessions
-from loommux_host.words import invalid_argument, kernel_not_found, kernel_unresponsive, refuse
-from loommux_kernel.protocol import now
+from loommux_host.facts.phrases import attached, cell, first_line, how_ended, one_line, sender
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import invalid_argument, kernel_not_found, kernel_unresponsive, refuse
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.registry import InvalidName, Registry
+from loommux_host.sessions.binding import executions
+from loommux_host.sessions.callers import Caller, Sessions
+from loommux_host.sessions.lease_enforcement import HeldBy, Leasing, scope_of
+from loommux_host.usecases.execution_selection import named
+from loommux_host.usecases.inspection import attach_command
+from loommux_host.usecases.resource_usage import Gauges, Load
+from loommux_kernel.shared.protocol import now
 
 #: How long a kernel has to answer when a person asks for its health.
 HEALTH_SECONDS = 2.0

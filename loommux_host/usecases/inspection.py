@@ -18,16 +18,9 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from loommux_host import ranges
-from loommux_host.journal import NoticeEntry
-from loommux_host.kernel import Kernel
-from loommux_host.life import Life
-from loommux_host.phrases import attached, cell, sender
-from loommux_host.presence import Seen
-from loommux_host.reading import in_thread, reading
-from loommux_host.refused import Refused
-from loommux_host.registry import Registry
-from loommux_host.results import (
+from loommux_host.facts.phrases import attached, cell, sender
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import (
     ExecutionFacts,
     ExecutionStatusAnswer,
     Notice,
@@ -35,12 +28,19 @@ from loommux_host.results import (
     SearchAnswer,
     StatusAnswer,
 )
-from loommux_host.selection import Chosen, choose, of_record, of_view, taken_in
-from loommux_host.sessions import Caller, Sessions
-from loommux_host.words import invalid_argument, refuse
-from loommux_kernel.lines import QUERY_MODES, LineRange, Query, QueryTooExpensive
-from loommux_kernel.protocol import Counts, OriginKind, State, Stream, now
-from loommux_kernel.records import RecordReader
+from loommux_host.facts.status_words import invalid_argument, refuse
+from loommux_host.kernels import line_ranges
+from loommux_host.kernels.journal import NoticeEntry
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.life import Life
+from loommux_host.kernels.probe import Seen
+from loommux_host.kernels.record_reads import in_thread, reading
+from loommux_host.kernels.registry import Registry
+from loommux_host.sessions.callers import Caller, Sessions
+from loommux_host.usecases.execution_selection import Chosen, choose, of_record, of_view, taken_in
+from loommux_kernel.shared.lines import QUERY_MODES, LineRange, Query, QueryTooExpensive
+from loommux_kernel.shared.protocol import Counts, OriginKind, State, Stream, now
+from loommux_kernel.shared.records.reader import RecordReader
 
 LAST_EXECUTIONS = 5
 LAST_NOTICES = 10
@@ -137,7 +137,9 @@ class Observer:
         def work(reader: RecordReader) -> ReadAnswer:
             facts, total = _sizes(reader, chosen, stream)
             first, last = wanted.resolve(total.lines)
-            found = ranges.read(reader, ranges.Range(facts.serial, stream, first, last, total, asked.max_chars))
+            found = line_ranges.read(
+                reader, line_ranges.Range(facts.serial, stream, first, last, total, asked.max_chars)
+            )
             return ReadAnswer(
                 execution=facts,
                 stream=stream,

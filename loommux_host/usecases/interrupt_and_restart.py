@@ -6,17 +6,17 @@ A running cell of someone who is still there is interrupted only when its number
 
 from __future__ import annotations
 
-from loommux_host.interrupting import SECONDS, Interrupted
-from loommux_host.kernel import Kernel
-from loommux_host.mirror import View
-from loommux_host.phrases import cell, one_line, sender
-from loommux_host.refused import Refused
-from loommux_host.registry import Registry, caller_id
-from loommux_host.results import InterruptAnswer, RestartAnswer
-from loommux_host.selection import of_view
-from loommux_host.sessions import PRESENCE, Caller, Sessions
-from loommux_host.words import kernel_unresponsive, not_yours
-from loommux_kernel.protocol import OriginKind, now
+from loommux_host.facts.phrases import cell, one_line, sender
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import InterruptAnswer, RestartAnswer
+from loommux_host.facts.status_words import kernel_unresponsive, not_yours
+from loommux_host.kernels.interrupt_wait import SECONDS, Interrupted
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.registry import Registry, caller_id
+from loommux_host.sessions.callers import PRESENCE, Caller, Sessions
+from loommux_host.usecases.execution_selection import of_view
+from loommux_kernel.shared.protocol import OriginKind, now
 
 
 async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: int | None) -> InterruptAnswer:

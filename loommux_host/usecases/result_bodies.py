@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from loommux_host.limits import (
+from loommux_host.facts.limits import (
     BODY_CHARACTERS,
     EXCERPT_LINE_CHARACTERS,
     RECENT_LINES,
@@ -19,13 +19,14 @@ from loommux_host.limits import (
     always_within,
     never_within,
 )
-from loommux_host.outcomes import accounted
-from loommux_host.reading import RecordsBehind, RecordsUnreadable, in_thread, reading
-from loommux_host.results import CellAnswer
-from loommux_host.selection import Chosen, of_view, taken_in
-from loommux_host.tokens import VocabularyUnavailable
-from loommux_kernel.protocol import State, Stream
-from loommux_kernel.records import DisplayRecord, RecordReader
+from loommux_host.facts.results import CellAnswer
+from loommux_host.kernels.outcomes import accounted
+from loommux_host.kernels.record_reads import RecordsBehind, RecordsUnreadable, in_thread, reading
+from loommux_host.tokens.vocabulary import VocabularyUnavailable
+from loommux_host.usecases.execution_selection import Chosen, of_view, taken_in
+from loommux_kernel.shared.protocol import State, Stream
+from loommux_kernel.shared.record_types import DisplayRecord
+from loommux_kernel.shared.records.reader import RecordReader
 
 log = logging.getLogger(__name__)
 

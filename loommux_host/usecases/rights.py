@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loommux_host.kernel import Kernel
-from loommux_host.leasing import Leasing
-from loommux_host.phrases import one_line
-from loommux_host.refused import Refused
-from loommux_host.registry import Registry
-from loommux_host.sessions import Caller, Sessions
-from loommux_host.words import refuse
+from loommux_host.facts.phrases import one_line
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.status_words import refuse
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.registry import Registry
+from loommux_host.sessions.callers import Caller, Sessions
+from loommux_host.sessions.lease_enforcement import Leasing
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from loommux_host import acting, observing, watching, words
-from loommux_host.bodies import Bodies
-from loommux_host.envelope import Shown
-from loommux_host.kernel import Kernel
-from loommux_host.mirror import View
-from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
-from loommux_host.reading import RecordsBehind, RecordsGone, RecordsUnreadable
-from loommux_host.refused import Refused
-from loommux_host.registry import Registry, TooManyKernels
-from loommux_host.results import Answer, CellAnswer, Refusal
-from loommux_host.selection import Chosen, account_for, choose, of_view
-from loommux_host.sessions import Binding, Caller, Sessions
-from loommux_host.waiting import Patience, Progress, reporting
-from loommux_kernel.header import Header, InvalidHeader, parse
-from loommux_kernel.protocol import Origin, Stream, now
+from loommux_host.facts import status_words
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import Answer, CellAnswer, Refusal
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.mirror import View
+from loommux_host.kernels.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
+from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, RecordsUnreadable
+from loommux_host.kernels.registry import Registry, TooManyKernels
+from loommux_host.kernels.wait_timers import Patience, Progress, reporting
+from loommux_host.sessions.callers import Binding, Caller, Sessions
+from loommux_host.sessions.envelope import Shown
+from loommux_host.usecases import inspection, interrupt_and_restart, watch_waits
+from loommux_host.usecases.execution_selection import Chosen, account_for, choose, of_view
+from loommux_host.usecases.result_bodies import Bodies
+from loommux_kernel.shared.header import Header, InvalidHeader, parse
+from loommux_kernel.shared.protocol import Origin, Stream, now
 
 #: How long calls in flight may go on when the server stops, before they are answered as running.
 DRAIN_SECONDS = 2.0
@@ -38,10 +39,10 @@ Work = Callable[[Binding], Awaitable[Answer]]
 class Service:
     """The use-cases over a registry of kernels and its callers."""
 
-    def __init__(self, registry: Registry, sessions: Sessions, bodies: Bodies, place: observing.Place) -> None:
+    def __init__(self, registry: Registry, sessions: Sessions, bodies: Bodies, place: inspection.Place) -> None:
         self.sessions = self._sessions = sessions
         self.registry, self._bodies = registry, bodies
-        self._observing = observing.Observer(registry, sessions, place)
+        self._observing = inspection.Observer(registry, sessions, place)
         self._calls: set[object] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -67,9 +68,9 @@ class Service:
         try:
             header = parse(source)
         except InvalidHeader as error:
-            return _answered(words.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
+            return _answered(status_words.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
         if not (header.body(source) if header else source).strip():
-            return _answered(words.refuse("empty_cell"))
+            return _answered(status_words.refuse("empty_cell"))
 
         async def run(binding: Binding) -> Answer:
             self._refuse_after_death(caller, binding.kernel)
@@ -94,7 +95,7 @@ class Service:
 
         async def run(binding: Binding) -> Answer:
             if watch is not None:
-                return await watching.wait(binding.kernel, watch, execution, process, patience, progress)
+                return await watch_waits.wait(binding.kernel, watch, execution, process, patience, progress)
             chosen = await choose(binding.kernel, execution, process)
             return await self._wait(caller, binding, chosen, patience, progress)
 
@@ -162,7 +163,7 @@ class Service:
         return CellAnswer(
             execution=chosen.facts,
             ended_by=ended_by,
-            silent_seconds=observing.silent_seconds(chosen),
+            silent_seconds=inspection.silent_seconds(chosen),
             older_process=chosen.older,
         )
 
@@ -201,7 +202,7 @@ class Service:
         """Lines of one stream."""
 
         async def read(binding: Binding) -> Answer:
-            request = observing.Reading(stream, line_range, max_chars)
+            request = inspection.Reading(stream, line_range, max_chars)
             return await self._observing.read(binding.kernel, execution, process, request)
 
         return await self._use(caller, kernel, read)
@@ -224,7 +225,7 @@ class Service:
         """Lines of one stream that match."""
 
         async def search(binding: Binding) -> Answer:
-            request = observing.Searching(
+            request = inspection.Searching(
                 stream, query, query_mode, context_before, context_after, ignore_case, max_chars
             )
             return await self._observing.search(binding.kernel, execution, process, request)
@@ -237,7 +238,7 @@ class Service:
         """Interrupt the running cell, or only the one named, which is the way to interrupt another's."""
 
         async def run(binding: Binding) -> Answer:
-            return await acting.interrupt(self._sessions, caller, binding.kernel, execution)
+            return await interrupt_and_restart.interrupt(self._sessions, caller, binding.kernel, execution)
 
         return await self._use(caller, kernel, run)
 
@@ -245,7 +246,7 @@ class Service:
         """Replace the process."""
 
         async def run(binding: Binding) -> Answer:
-            return await acting.restart(caller, binding.kernel, self.registry)
+            return await interrupt_and_restart.restart(caller, binding.kernel, self.registry)
 
         return await self._use(caller, kernel, run)
 
@@ -256,7 +257,7 @@ class Service:
     ) -> Answer:
         """Bind the call to its kernel, do the work, add what the caller still has to be told."""
         if self._stopped or (self._stopping and caller.kernel is None):
-            return _answered(words.refuse("server_stopping"))
+            return _answered(status_words.refuse("server_stopping"))
         call = object()
         self._calls.add(call)
         self._idle.clear()
@@ -301,7 +302,7 @@ class Service:
         died = [e for e in kernel.journal.deaths() if not (e.on_purpose or told.knows(e.index))]
         if died:
             kernel.start_again()
-            raise Refused(words.kernel_died(died[-1].death, kernel.name, died[-1].lost))
+            raise Refused(status_words.kernel_died(died[-1].death, kernel.name, died[-1].lost))
 
     # -- the end of the server ------------------------------------------------------
 
@@ -348,17 +349,17 @@ def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:
         case Refused():
             return error.refusal
         case KernelStartFailed():
-            return words.kernel_start_failed(name, str(error), error.log_tail)
+            return status_words.kernel_start_failed(name, str(error), error.log_tail)
         case TooManyKernels():
-            return words.refuse("too_many_kernels", reason=str(error))
+            return status_words.refuse("too_many_kernels", reason=str(error))
         case RecordsGone() if kernel is not None:
-            return words.refuse("records_gone", kernel=name)
+            return status_words.refuse("records_gone", kernel=name)
         case RecordsBehind() if kernel is not None:
-            return words.refuse("records_behind", kernel=name)
+            return status_words.refuse("records_behind", kernel=name)
         case RecordsUnreadable() if kernel is not None:
-            return words.refuse("records_unreadable", kernel=name)
+            return status_words.refuse("records_unreadable", kernel=name)
         case _:
-            return words.refuse("server_stopping")
+            return status_words.refuse("server_stopping")
 
 
 def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
@@ -366,12 +367,12 @@ def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
     if view is not None:
         seconds = (view.completed_at or now()) - view.submitted_at
         mine = _is_mine(caller, view.origin)
-        return words.busy(view.number, kernel.name, seconds, view.origin, mine, waiting=busy.awaits_input)
+        return status_words.busy(view.number, kernel.name, seconds, view.origin, mine, waiting=busy.awaits_input)
     submission = busy.sent.submission if busy.sent else None
     if submission is None:
-        return words.kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0, "Nothing was run.")
+        return status_words.kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0, "Nothing was run.")
     mine = _is_mine(caller, submission.origin)
-    return words.busy(None, kernel.name, now() - submission.submitted_at, submission.origin, mine)
+    return status_words.busy(None, kernel.name, now() - submission.submitted_at, submission.origin, mine)
 
 
 def _is_mine(caller: Caller, origin: Origin) -> bool:
@@ -381,9 +382,9 @@ def _is_mine(caller: Caller, origin: Origin) -> bool:
 
 def _not_taken(kernel: Kernel, outcome: NotTaken, held_at: str | None) -> Refusal:
     if outcome.death is not None:
-        return words.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
+        return status_words.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
     undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
-    return words.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)
+    return status_words.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)
 
 
 def _last_line(running: View | None, binding: Binding) -> str:

@@ -6,14 +6,14 @@ waiting asks the kernel nothing. Called by `service`.
 
 from __future__ import annotations
 
-from loommux_host.kernel import Kernel
-from loommux_host.phrases import one_line
-from loommux_host.refused import Refused
-from loommux_host.results import WatchAnswer
-from loommux_host.waiting import Patience, Progress, reporting
-from loommux_host.watches import Watch, Watches
-from loommux_host.words import invalid_argument, watch_not_found
-from loommux_kernel.protocol import now
+from loommux_host.facts.phrases import one_line
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import WatchAnswer
+from loommux_host.facts.status_words import invalid_argument, watch_not_found
+from loommux_host.facts.watches import Watch, Watches
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.wait_timers import Patience, Progress, reporting
+from loommux_kernel.shared.protocol import now
 
 NEXT = "next"
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .bodylimit import LimitedBody, drain
+from loommux_host.web.body_limit import LimitedBody, drain
 
 log = logging.getLogger(__name__)
 

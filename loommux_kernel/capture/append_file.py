@@ -13,9 +13,9 @@ import signal
 from pathlib import Path
 from typing import Protocol
 
-from loommux_kernel import libc
-from loommux_kernel.protocol import Stream
-from loommux_kernel.starting import HEAD
+from loommux_kernel.capture import libc
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.start_note import HEAD
 
 try:
     import fcntl

@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel import libc
-from loommux_kernel.descriptorfile import BLOCK_BYTES, DescriptorFile, Taker, identity_of, read_at
-from loommux_kernel.ordered import PENDING_BYTES, OrderedQueue
-from loommux_kernel.protocol import Stream
-from loommux_kernel.starting import HEAD
+from loommux_kernel.capture import libc
+from loommux_kernel.capture.append_file import BLOCK_BYTES, DescriptorFile, Taker, identity_of, read_at
+from loommux_kernel.capture.queue import PENDING_BYTES, OrderedQueue
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.start_note import HEAD
 
 #: Growth that is read when it is marked, before a program may truncate the file.
 EAGER_BYTES = 1 << 16

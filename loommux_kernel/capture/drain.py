@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from loommux_kernel.ordered import OrderedQueue, Said
-from loommux_kernel.protocol import (
+from loommux_kernel.capture.queue import OrderedQueue, Said
+from loommux_kernel.shared.protocol import (
     OUTPUT_EVENT_INTERVAL,
     Event,
     NoticeGiven,
@@ -31,7 +31,7 @@ from loommux_kernel.protocol import (
     Stream,
     now,
 )
-from loommux_kernel.relay import RelayedWriter
+from loommux_kernel.shared.records.relay import RelayedWriter
 
 #: Bytes of one drain, and so of one transaction.
 DRAIN_BYTES = 4 << 20

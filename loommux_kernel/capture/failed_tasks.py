@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from loommux_kernel.contexts import current_execution
+from loommux_kernel.executions.contexts import current_execution
 
 #: Seconds that whoever waits for a task has to fetch its exception.
 GRACE = 0.1

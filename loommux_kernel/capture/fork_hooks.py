@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from loommux_kernel.libraries import when_imported
+from loommux_kernel.capture.library_fixes import when_imported
 
 #: Audit events that announce a new process. `multiprocessing` spawns through
 #: `_posixsubprocess.fork_exec`, which announces nothing: that is wrapped.

@@ -29,20 +29,20 @@ from ipykernel.iostream import BackgroundSocket, IOPubThread
 from jupyter_client.session import DONE
 from traitlets import Any as AnyTrait
 
-from loommux_kernel import contexts
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.ends import message_of, safe_text
-from loommux_kernel.gate import Execution
-from loommux_kernel.messages import RECORDED, Messages
-from loommux_kernel.ordered import PENDING_BYTES
-from loommux_kernel.output import Finished, Output
-from loommux_kernel.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
-from loommux_kernel.recorder import REMEMBERED, Recorder
-from loommux_kernel.relay import RelayedWriter
-from loommux_kernel.streams import OrderedStream
-from loommux_kernel.tasks import TaskWatch
-from loommux_kernel.views import Views
-from loommux_kernel.wire import QuickSession
+from loommux_kernel.capture.drain import REMEMBERED, Recorder
+from loommux_kernel.capture.failed_tasks import TaskWatch
+from loommux_kernel.capture.message_packing import QuickSession
+from loommux_kernel.capture.messages import RECORDED, Messages
+from loommux_kernel.capture.output import Finished, Output
+from loommux_kernel.capture.queue import PENDING_BYTES
+from loommux_kernel.capture.streams import OrderedStream
+from loommux_kernel.capture.widget_text import Views
+from loommux_kernel.executions import contexts
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.executions.ends import message_of, safe_text
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
+from loommux_kernel.shared.records.relay import RelayedWriter
 
 __all__ = ["Capture", "Finished", "current_execution"]
 

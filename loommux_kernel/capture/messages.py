@@ -10,10 +10,10 @@ from __future__ import annotations
 from binascii import b2a_base64
 from typing import Any
 
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recorder import Recorder
-from loommux_kernel.tracebacks import shortened
-from loommux_kernel.widgets import EMPTY_OUTPUT, VIEW, OutputWidgets, view_of
+from loommux_kernel.capture.drain import Recorder
+from loommux_kernel.capture.output_widgets import EMPTY_OUTPUT, VIEW, OutputWidgets, view_of
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.text.tracebacks import shortened
 
 #: Messages that change the record; the others only pass to attached clients.
 RECORDED = frozenset(

@@ -20,12 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel import libc, processes, unrecorded
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.descriptors import Descriptors
-from loommux_kernel.gate import Execution
-from loommux_kernel.ordered import PENDING_BYTES, STALL_SECONDS, OrderedQueue
-from loommux_kernel.protocol import (
+from loommux_kernel.capture import fork_hooks, libc
+from loommux_kernel.capture.descriptors import Descriptors
+from loommux_kernel.capture.drain import REMEMBERED, Known, Publisher, Recorder, writer_to
+from loommux_kernel.capture.failed_tasks import TaskWatch
+from loommux_kernel.capture.queue import PENDING_BYTES, STALL_SECONDS, OrderedQueue
+from loommux_kernel.capture.streams import OrderedStream, Standard
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.protocol import (
     UNRECORDED_BODY_BYTES,
     Counts,
     Event,
@@ -36,11 +39,9 @@ from loommux_kernel.protocol import (
     Stream,
     now,
 )
-from loommux_kernel.recorder import REMEMBERED, Known, Publisher, Recorder, writer_to
-from loommux_kernel.relay import RelayedWriter
-from loommux_kernel.starting import Starting
-from loommux_kernel.streams import OrderedStream, Standard
-from loommux_kernel.tasks import TaskWatch
+from loommux_kernel.shared.records import unrecorded_text
+from loommux_kernel.shared.records.relay import RelayedWriter
+from loommux_kernel.shared.records.start_note import Starting
 
 #: Seconds between two looks at what native code and children wrote.
 WATCH_INTERVAL = 0.025
@@ -70,7 +71,7 @@ class Output:
         self._queue = OrderedQueue()
         self._descriptors = Descriptors(descriptors, self._queue)
         self._starting = Starting(descriptors.parent)
-        self._unrecorded = descriptors.parent / unrecorded.FILE
+        self._unrecorded = descriptors.parent / unrecorded_text.FILE
         self._open_writer = open_writer
         self._log = log
         self._recorder: Recorder | None = None
@@ -92,14 +93,14 @@ class Output:
         if self._standard is None:
             self._descriptors.open()
             with contextlib.suppress(OSError):  # no room: a death may then take what was printed last with it
-                self._queue.unrecorded = unrecorded.Unrecorded(self._unrecorded)
+                self._queue.unrecorded = unrecorded_text.Unrecorded(self._unrecorded)
             made = [
                 OrderedStream(stream, fd, self._queue, self._descriptors, self.flush)
                 for fd, stream in ((1, Stream.STDOUT), (2, Stream.STDERR))
             ]
             self._standard = Standard(*made)
             self._standard.restore()
-            processes.listen(self._process_started, self, self._descriptors.targets)
+            fork_hooks.listen(self._process_started, self, self._descriptors.targets)
             if self._loop is not None:  # started before there was anything to watch
                 self._loop.call_soon_threadsafe(self._watch, self._loop)
         return self._standard
@@ -118,7 +119,7 @@ class Output:
         libc.flush_stdout()
         self._descriptors.mark()
         self._wait_for(lambda recorder, done: recorder.close(done), STALL_SECONDS)
-        processes.forget()
+        fork_hooks.forget()
         self._standard.remove()
         self._descriptors.close()
         self._starting.close()
@@ -336,7 +337,7 @@ class Output:
         if self._standard is not None:
             self._standard.become_child()
             if first:
-                processes.flush_at_exit(self._standard.flush)
+                fork_hooks.flush_at_exit(self._standard.flush)
 
 
 def _begin(execution: Execution, header: dict[str, Any], relay: str | None, recorder: Recorder) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loommux_kernel.recordwriter import RecordWriter
+from loommux_kernel.shared.records.writer import RecordWriter
 
 #: The bundle's part that stands for a widget in a display.
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recordstore import CODES
-from loommux_kernel.unrecorded import Unrecorded
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.database import CODES
+from loommux_kernel.shared.records.unrecorded_text import Unrecorded
 
 #: Bytes that may wait before writing threads are held back.
 PENDING_BYTES = 8 << 20

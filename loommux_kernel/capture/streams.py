@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.descriptors import Descriptors
-from loommux_kernel.ordered import PENDING_BYTES, WRITE_COST, Channel, OrderedQueue
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recordstore import CODES
+from loommux_kernel.capture.descriptors import Descriptors
+from loommux_kernel.capture.queue import PENDING_BYTES, WRITE_COST, Channel, OrderedQueue
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.database import CODES
 
 #: Seconds between two flushes that wait until the text is recorded. A flush after a
 #: pause is a promise ("this survives a crash"); those of a progress bar need not wait.

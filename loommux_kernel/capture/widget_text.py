@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.widgets import EMPTY_OUTPUT, view_of
+from loommux_kernel.capture.output_widgets import EMPTY_OUTPUT, view_of
 
 #: For how many times as long as it took a text is not asked for again.
 PATIENCE = 5

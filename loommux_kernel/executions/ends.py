@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from dataclasses import dataclass
 
-from loommux_kernel.protocol import State
+from loommux_kernel.shared.protocol import State
 
 #: Longer messages are cut in the middle; the traceback stream has them whole.
 MESSAGE_CHARACTERS = 10_000

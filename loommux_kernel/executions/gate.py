@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from loommux_kernel.protocol import Origin, Submission
+from loommux_kernel.shared.protocol import Origin, Submission
 
 #: Submissions remembered to answer a late `withdraw`; the server has one on its way at a time.
 REMEMBERED = 256

@@ -14,10 +14,10 @@ import threading
 import time
 from typing import Any
 
-from loommux_kernel.client import Daemon
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.replaying import Replay
-from loommux_kernel.transport import TIMEOUT, DaemonError, Line, read_json
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.inside.replay import Replay
+from loommux_kernel.shared.daemon import Daemon
+from loommux_kernel.shared.transport import TIMEOUT, DaemonError, Line, read_json
 
 #: Seconds in which what an interrupted cell says while it ends is still relayed.
 ENDING_SECONDS = 10.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.client import Daemon
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.handles import KernelHandle
-from loommux_kernel.notices import Notices
-from loommux_kernel.watches import Watch, Watches
+from loommux_kernel.capture.notices import Notices
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.inside.watches import Watch, Watches
+from loommux_kernel.shared.daemon import Daemon
+from loommux_kernel.shared.handles import KernelHandle
 
 NAME = "loommux"
 NAME_VARIABLE = "LOOMMUX_KERNEL_NAME"

@@ -11,10 +11,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from loommux_kernel.bundles import bundle_text
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recorder import Recorder
-from loommux_kernel.widgets import VIEW
+from loommux_kernel.capture.drain import Recorder
+from loommux_kernel.capture.output_widgets import VIEW
+from loommux_kernel.shared.bundles import bundle_text
+from loommux_kernel.shared.protocol import Stream
 
 #: What a step in the queue costs beside its text.
 STEP_COST = 64

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, Protocol
 
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.ends import message_of, safe_text
-from loommux_kernel.notices import shorten
-from loommux_kernel.protocol import Event, Outcome, WatchEnded, WatchStarted, now
+from loommux_kernel.capture.notices import shorten
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.executions.ends import message_of, safe_text
+from loommux_kernel.shared.protocol import Event, Outcome, WatchEnded, WatchStarted, now
 
 NAME_CHARACTERS = 256
 #: What `wait` takes for whichever ends first.

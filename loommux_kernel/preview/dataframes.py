@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.preview import (
+from loommux_kernel.preview.values import (
     ITEMS,
     MISSING,
     NAMES,

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from loommux_kernel.frames import facts
-from loommux_kernel.preview import MISSING, NAMES, TRIES, bytes_of, cut, preview, size, type_name
+from loommux_kernel.preview.dataframes import facts
+from loommux_kernel.preview.values import MISSING, NAMES, TRIES, bytes_of, cut, preview, size, type_name
 
 #: So many are told of at most, those that were first given a value last.
 MOST = 500

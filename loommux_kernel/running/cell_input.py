@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic, leading_indent
 from IPython.core.magic import no_var_expand
 
-from loommux_kernel import header
+from loommux_kernel.shared import header
 
 
 class CellInput:

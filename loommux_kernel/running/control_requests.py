@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from loommux_kernel.gate import Execution
-from loommux_kernel.heldloop import HeldLoop
-from loommux_kernel.protocol import CONTROL_PREFIX, CONTROL_REQUESTS, now
-from loommux_kernel.variables import variables
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.preview.variables import variables
+from loommux_kernel.running.held_loop import HeldLoop
+from loommux_kernel.shared.protocol import CONTROL_PREFIX, CONTROL_REQUESTS, now
 
 #: How long `flush` waits for the record; the server's own deadline is shorter.
 FLUSH_SECONDS = 5.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from loommux_kernel.protocol import LOOKING, Origin, OriginKind
+from loommux_kernel.shared.protocol import LOOKING, Origin, OriginKind
 
 #: Clients remembered; every restart of a client is a new one.
 REMEMBERED = 64
@@ -32,7 +32,7 @@ KNOWN_AS = {
     "execute": "jupyter execute",
 }
 #: Runs Jupyter's own clients for `loommux attach`; its first argument says which.
-ATTACHED = "loommux_host.attached"
+ATTACHED = "loommux_host.jupyter.attached"
 #: ``loommux-proxy/<pid>/<pid of what started it>/<random>/<what that calls the notebook>``
 _PROXY = re.compile(rb"loommux-proxy/(\d+)/(\d+)/[^/]*/(.*)", re.DOTALL)
 _INTERPRETER = re.compile(r"(python|pypy)[\d.w]*(\.exe)?$")

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from loommux_kernel import offspring
-from loommux_kernel.contexts import current_execution
-from loommux_kernel.gate import Aim
-from loommux_kernel.moment import Moment, moment_of
+from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.executions.gate import Aim
+from loommux_kernel.running import cell_processes
+from loommux_kernel.running.interrupt_point import Moment, moment_of
 
 #: What is sent to a cell's processes, and how many seconds after the interrupt.
 #: Windows knows no signals for other processes, only their end.
@@ -41,7 +41,7 @@ FORCE_SECONDS = 0.5
 #: How long an interrupt that is not felt is pursued; native code may answer later than that.
 PURSUIT_SECONDS = 5.0
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Pursuit:
 
     serial: int
     began: float
-    signalled: list[offspring.Process] = field(default_factory=list)
+    signalled: list[cell_processes.Process] = field(default_factory=list)
     outside: list[int] = field(default_factory=list)
     #: Set once the processes were looked for and the first signals are sent.
     begun: threading.Event = field(default_factory=threading.Event)
@@ -67,7 +67,7 @@ class Interrupts:
         self.aim = Aim()
         #: Whether a signal that nobody aimed has reached the armed execution.
         self.unaimed = False
-        self.offspring = offspring.Offspring(os.getpid())
+        self.offspring = cell_processes.Offspring(os.getpid())
         self._lock = lock
         self._namespace = namespace
         self._main = threading.main_thread().ident
@@ -108,7 +108,7 @@ class Interrupts:
         """From here on interrupts of this execution act. Called under the lock."""
         self.unaimed, self._deferred_since, self._cancelling = False, None, False
         self._finishing_at = None
-        self._born_since = offspring.born_now()
+        self._born_since = cell_processes.born_now()
         self.aim.arm(serial)
 
     def disarm(self) -> int:
@@ -233,7 +233,7 @@ class Interrupts:
                 while steps and steps[0][0] <= elapsed:
                     self._signal_processes(pursuit, steps.pop(0)[1])
                 pursuit.begun.set()
-                if not self._still_wanted(pursuit, felt) and not offspring.alive(pursuit.signalled):
+                if not self._still_wanted(pursuit, felt) and not cell_processes.alive(pursuit.signalled):
                     return
                 if elapsed > PURSUIT_SECONDS:
                     return
@@ -259,12 +259,12 @@ class Interrupts:
             self._look(pursuit)
         else:
             pursuit.over.wait(REPEAT_SECONDS)  # the main thread is about to look for the last time
-        offspring.send(pursuit.signalled, signum)
+        cell_processes.send(pursuit.signalled, signum)
 
     def _look(self, pursuit: Pursuit) -> None:
         """Find the processes that its cell has started, as long as no later cell has begun."""
         found = self.offspring.of_cell(self._born_since)
-        spared = offspring.helpers()
+        spared = cell_processes.helpers()
         with self._lock:
             if self.aim.armed in (pursuit.serial, None) and self._pursuit is pursuit and not pursuit.over.is_set():
                 pursuit.signalled = [p for p in found.inside if p.pid not in spared]

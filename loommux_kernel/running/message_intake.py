@@ -15,14 +15,14 @@ from typing import Any
 
 import zmq
 
-from loommux_kernel import past
-from loommux_kernel.clients import Clients
-from loommux_kernel.control import Control
-from loommux_kernel.extension import Itself
-from loommux_kernel.gate import Gate
-from loommux_kernel.notices import Notices
-from loommux_kernel.protocol import CONTROL_PREFIX, METADATA_KEY, InputAwaited, now
-from loommux_kernel.running import RunningKernel
+from loommux_kernel.capture.notices import Notices
+from loommux_kernel.executions.gate import Gate
+from loommux_kernel.inside.loommux_object import Itself
+from loommux_kernel.running import client_history
+from loommux_kernel.running.cell_runner import RunningKernel
+from loommux_kernel.running.control_requests import Control
+from loommux_kernel.running.foreign_clients import Clients
+from loommux_kernel.shared.protocol import CONTROL_PREFIX, METADATA_KEY, InputAwaited, now
 
 REFUSED_SHUTDOWN = (
     "this kernel belongs to a loommux server and is not ended by its clients. "
@@ -186,8 +186,8 @@ class ListeningKernel(RunningKernel):
         history = self.shell.history_manager
         inputs = history.input_hist_raw if raw else history.input_hist_parsed
         request = {"start": start, "stop": stop, "n": n, "pattern": pattern, "unique": unique}
-        found = past.asked(inputs, hist_access_type, request)
-        return {"status": "ok", "history": past.as_sent(history.session_number, found, output=output)}
+        found = client_history.asked(inputs, hist_access_type, request)
+        return {"status": "ok", "history": client_history.as_sent(history.session_number, found, output=output)}
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Only the server ends this process."""

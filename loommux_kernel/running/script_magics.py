@@ -20,7 +20,7 @@ from IPython.core.magic import cell_magic, line_magic, magics_class
 from IPython.core.magics.script import ScriptMagics, script_args
 from IPython.utils.process import arg_split  # type: ignore[attr-defined]
 
-from loommux_kernel import commands
+from loommux_kernel.running import subprocesses
 
 #: Shells that take a script as an argument, which leaves stdin to the script's commands.
 SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
@@ -58,7 +58,7 @@ class Scripts(ScriptMagics):
                 return
             finally:
                 for name, written in kept.items():
-                    self.shell.user_ns[name] = commands.text_of(written)
+                    self.shell.user_ns[name] = subprocesses.text_of(written)
         if code != 0 and args.raise_error:
             raise CalledProcessError(code, source)
 
@@ -71,11 +71,11 @@ class Scripts(ScriptMagics):
         self, command: list[str], source: bytes, file: Any, stdout: IO[bytes] | None, stderr: IO[bytes] | None
     ) -> int:
         if _takes_script(command) and len(source) < ARGUMENT_BYTES and b"\0" not in source:
-            return commands.run([*command, "-c", source.decode()], stdin=DEVNULL, stdout=stdout, stderr=stderr)
+            return subprocesses.run([*command, "-c", source.decode()], stdin=DEVNULL, stdout=stdout, stderr=stderr)
         script = file()
         script.write(source)
         script.seek(0)
-        return commands.run(command, stdin=script, stdout=stdout, stderr=stderr)
+        return subprocesses.run(command, stdin=script, stdout=stdout, stderr=stderr)
 
 
 def _takes_script(command: list[str]) -> bool:

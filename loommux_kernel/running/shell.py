@@ -22,8 +22,10 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 
-from loommux_kernel import commands, libraries, refusals, tracebacks
-from loommux_kernel.ends import message_of, safe_text
+from loommux_kernel.capture import library_fixes
+from loommux_kernel.executions.ends import message_of, safe_text
+from loommux_kernel.running import subprocesses, unavailable
+from loommux_kernel.text import tracebacks
 
 
 class Publisher(ZMQDisplayPublisher):
@@ -42,8 +44,8 @@ class Shell(ZMQInteractiveShell):
     payload_manager: Any
 
     @default("exiter")
-    def _exiter_default(self) -> refusals.Exiter:
-        return refusals.Exiter(self)
+    def _exiter_default(self) -> unavailable.Exiter:
+        return unavailable.Exiter(self)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -51,28 +53,28 @@ class Shell(ZMQInteractiveShell):
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
         # for those who complete what they type; with it, what is unfinished is no ordinary SyntaxError from 3.13 on
         self.compile.flags &= ~codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
-        refusals.refuse_debuggers(self._foreign)
-        refusals.refuse_second_loop()
-        libraries.mend_libraries()
+        unavailable.refuse_debuggers(self._foreign)
+        unavailable.refuse_second_loop()
+        library_fixes.mend_libraries()
 
     def init_magics(self) -> None:
         super().init_magics()
         manager = self.magics_manager
         for name, function in list(manager.magics["cell"].items()):
             if getattr(function, "spec", "").endswith(":ScriptMagics"):
-                manager.register_lazy(name, "loommux_kernel.scripts:Scripts", "cell")
-        manager.register_lazy("killbgscripts", "loommux_kernel.scripts:Scripts", "line")
+                manager.register_lazy(name, "loommux_kernel.running.script_magics:Scripts", "cell")
+        manager.register_lazy("killbgscripts", "loommux_kernel.running.script_magics:Scripts", "line")
 
     def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
         __tracebackhide__ = True
         if not self._foreign():
-            refusals.refuse_debugging_magic(magic_name, line)
+            unavailable.refuse_debugging_magic(magic_name, line)
         return super().run_line_magic(magic_name, line, _stack_depth=_stack_depth + 1)
 
     def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
         __tracebackhide__ = True
         if not self._foreign():
-            refusals.refuse_debugging_magic(magic_name, line)
+            unavailable.refuse_debugging_magic(magic_name, line)
         return super().run_cell_magic(magic_name, line, cell)
 
     @contextmanager
@@ -93,7 +95,7 @@ class Shell(ZMQInteractiveShell):
         """
         command = self.var_expand(cmd, depth=1)
         written = self.capture.written() if self.capture is not None else []
-        code = commands.run(commands.shell_command(command))
+        code = subprocesses.run(subprocesses.shell_command(command))
         self._ran(command, code, fresh=self.capture is None or self.capture.at_line_start(written))
 
     system_piped = system_raw = system
@@ -101,15 +103,15 @@ class Shell(ZMQInteractiveShell):
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """`!!cmd` and `x = !cmd`: its output as a list of lines, or as one string."""
         command = self.var_expand(cmd, depth=depth + 1)
-        code, text = commands.run_for_text(commands.shell_command(command))
+        code, text = subprocesses.run_for_text(subprocesses.shell_command(command))
         self._ran(command, code)
         return SList(text.splitlines()) if split else LSString(text)
 
     def _ran(self, command: str, returncode: int, *, fresh: bool = True) -> None:
-        self.user_ns["_exit_code"] = commands.exit_code(returncode)
+        self.user_ns["_exit_code"] = subprocesses.exit_code(returncode)
         if returncode != 0 and self.system_raise_on_error:
             raise CalledProcessError(returncode, command)
-        words = commands.words(returncode, command)
+        words = subprocesses.words(returncode, command)
         if words is not None:
             sys.stderr.write(("" if fresh else "\n") + words + "\n")
 
@@ -118,7 +120,7 @@ class Shell(ZMQInteractiveShell):
     def ask_exit(self) -> None:
         """`exit` and `quit`: end the cell; a foreign client may close its window."""
         if not self._foreign():
-            raise SystemExit(refusals.NO_EXIT)
+            raise SystemExit(unavailable.NO_EXIT)
         self.keepkernel_on_exit = True
         super().ask_exit()
 
@@ -165,13 +167,13 @@ class Shell(ZMQInteractiveShell):
 
     def rendered_plainly(self, error: BaseException) -> tuple[str, str | None]:
         """The same from any thread: in Python's own format, for IPython's is the main thread's."""
-        trace = refusals.without_our_frames(error.__traceback__)
+        trace = unavailable.without_our_frames(error.__traceback__)
         text = "\n".join(tracebacks.plain(error, trace, self._cell_name))
         return text, tracebacks.shortened(text)
 
     def _rendered(self, etype: Any, value: BaseException, trace: Any, tb_offset: int | None) -> list[str]:
         """IPython's own format where that is quick and knows the error, else Python's."""
-        trace = refusals.without_our_frames(trace)
+        trace = unavailable.without_our_frames(trace)
         if not tracebacks.is_ordinary(value):
             return tracebacks.plain(value, trace, self._cell_name)
         try:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from loommux_kernel.extension import Loommux, put_in_namespace
-from loommux_kernel.gate import Execution
-from loommux_kernel.interrupts import Interrupts, without_own_frames
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.inside.loommux_object import Loommux, put_in_namespace
+from loommux_kernel.running.interrupts import Interrupts, without_own_frames
 
 if TYPE_CHECKING:
     from ipykernel.zmqshell import ZMQInteractiveShell as Base

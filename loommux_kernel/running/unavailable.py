@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-_HERE = f"{Path(__file__).parent}{os.sep}"
+_HERE = f"{Path(__file__).parent.parent}{os.sep}"
 #: Where frames stand between a refusal and the user's code.
 _BETWEEN = ("pdb.py", "bdb.py", "debugger.py")
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from loommux_kernel.clock import now
-from loommux_kernel.handles import KernelHandle
-from loommux_kernel.transport import TIMEOUT, Address, DaemonError, Line, read_json
+from loommux_kernel.shared.clock import now
+from loommux_kernel.shared.handles import KernelHandle
+from loommux_kernel.shared.transport import TIMEOUT, Address, DaemonError, Line, read_json
 
 __all__ = ["Daemon", "DaemonError", "KernelHandle", "Kernels"]
 

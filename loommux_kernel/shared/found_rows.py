@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from loommux_kernel.clipping import clip
+from loommux_kernel.text.clipping import clip
 
 #: Characters of rows kept from the beginning and from the end; no answer shows more.
 HEAD_CHARACTERS = 400_000

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from loommux_kernel.transport import TIMEOUT
+from loommux_kernel.shared.transport import TIMEOUT
 
 #: Seconds that one request may ask the server to wait, and that one of `follow` does.
 LONGEST_WAIT = 3600.0

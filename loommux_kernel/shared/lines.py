@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from loommux_kernel.clipping import clip
-from loommux_kernel.search import QUERY_MODES, Query, QueryTooExpensive
+from loommux_kernel.shared.search import QUERY_MODES, Query, QueryTooExpensive
+from loommux_kernel.text.clipping import clip
 
 __all__ = ["QUERY_MODES", "LineRange", "Query", "QueryTooExpensive", "clip"]
 

@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from loommux_kernel.clock import now as now
+from loommux_kernel.shared.clock import now as now
 
 PROTOCOL_VERSION = 1
 METADATA_KEY = "loommux"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from loommux_kernel.protocol import Counts, Origin, State, Stream
+from loommux_kernel.shared.protocol import Counts, Origin, State, Stream
 
 
 @dataclass(frozen=True)

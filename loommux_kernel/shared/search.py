@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loommux_kernel.foundrows import Rows
-from loommux_kernel.linewise import within_lines
-from loommux_kernel.recordtypes import SearchResult
-from loommux_kernel.windows import LongLine, count_literal, count_matches, width
+from loommux_kernel.shared.found_rows import Rows
+from loommux_kernel.shared.record_types import SearchResult
+from loommux_kernel.shared.windows import LongLine, count_literal, count_matches, width
+from loommux_kernel.text.linewise import within_lines
 
 if TYPE_CHECKING:
     import regex

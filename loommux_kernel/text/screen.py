@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loommux_kernel.longrow import LONG, Fetch, LongRow, no_parts
-from loommux_kernel.protocol import Counts
+from loommux_kernel.shared.protocol import Counts
+from loommux_kernel.text.long_row import LONG, Fetch, LongRow, no_parts
 
 SCREEN_LINES = 64
 MAX_COLUMN = 4_095

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from loommux_kernel.controls import ACTING, ControlFilter, controls_in, visible
-from loommux_kernel.longrow import Fetch, no_parts
-from loommux_kernel.screen import SCREEN_LINES, Screen
+from loommux_kernel.text.controls import ACTING, ControlFilter, controls_in, visible
+from loommux_kernel.text.long_row import Fetch, no_parts
+from loommux_kernel.text.screen import SCREEN_LINES, Screen
 
 #: Text is worked through in slices of this many code points, to bound what is copied.
 SLICE = 1 << 20

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from driving import Place
-from http_driving import Web, web
-from servers import agent, common_place, lines, place, start
+
+from tests.e2e.driving import Place
+from tests.e2e.fixtures import agent, common_place, lines, place, start
+from tests.e2e.http_driving import Web, web
 
 __all__ = ["agent", "common_place", "lines", "place", "server", "start"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from qtconsole.qtconsoleapp import JupyterQtConsoleApp
 from qtpy import QtCore
 
-from loommux_host import attached
+from loommux_host.jupyter import attached
 
 
 class Hands(QtCore.QObject):

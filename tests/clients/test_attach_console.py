@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 
-from jupyter import LOOMMUX, Agent, Terminal, until
+from tests.clients.jupyter import LOOMMUX, Agent, Terminal, until
 
 
 def console(agent: Agent) -> Terminal:

@@ -21,7 +21,8 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
-from trees import below
+
+from tests.e2e.trees import below
 
 COMMAND = [sys.executable, "-m", "loommux_host.cli"]
 MARK = "TEST_MARK_OF_A_SERVER"

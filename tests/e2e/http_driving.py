@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-from driving import COMMAND, PATIENCE, Agent, Place, text_of, until
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
+
+from tests.e2e.driving import COMMAND, PATIENCE, Agent, Place, text_of, until
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 HANDSHAKE = "2025-11-25"

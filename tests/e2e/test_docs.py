@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import PATIENCE, Agent, Place
-from http_driving import Web, web
 
 from loommux_host import cli, settings
-from loommux_host.commands import everything
+from loommux_host.command_line.catalogue import everything
+from tests.e2e.driving import PATIENCE, Agent, Place
+from tests.e2e.http_driving import Web, web
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from loommux_host.limits import Limits
-from loommux_host.render import Rendered, TextBlock, render
-from loommux_host.results import Answer, CellAnswer, ExecutionFacts, KernelFacts
-from loommux_kernel.protocol import Counts, Origin, OriginKind, State
+from loommux_host.facts.limits import Limits
+from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, KernelFacts
+from loommux_host.rendering.renderer import Rendered, TextBlock, render
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State
 
 NOW = 1_800_000_000.0
 KERNEL = KernelFacts("k1", "report-cleanup", process=2, pid=4711, busy=False)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loommux_host.channel import ChannelClosed, KernelUnresponsive, OnEvent
-from loommux_kernel.protocol import (
+from loommux_host.kernels.channel import ChannelClosed, KernelUnresponsive, OnEvent
+from loommux_kernel.shared.protocol import (
     Event,
     ExecutionEnded,
     ExecutionStarted,
@@ -32,7 +32,7 @@ from loommux_kernel.protocol import (
     WatchStarted,
     now,
 )
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.shared.records.writer import RecordWriter
 
 #: As the kernel does: a body of at most so many bytes comes with the reply.
 REPLY_BODY_BYTES = 5_000

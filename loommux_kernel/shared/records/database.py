@@ -19,7 +19,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.protocol import Stream
+from loommux_kernel.shared.protocol import Stream
 
 #: The number a stream has in the tables.
 CODES = {stream: code for code, stream in enumerate(Stream)}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from loommux_kernel.budget import Budget, Relief
-from loommux_kernel.recordstore import Row, Store
+from loommux_kernel.shared.records.database import Row, Store
+from loommux_kernel.shared.records.store_budget import Budget, Relief
 
 #: Seconds between attempts while the store cannot be written.
 RETRY = 0.25

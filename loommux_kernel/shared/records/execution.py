@@ -11,11 +11,11 @@ import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream
-from loommux_kernel.recordstore import CODES, Kind, Row, Store
-from loommux_kernel.streamlog import StreamLog
-from loommux_kernel.terminal import Terminal
-from loommux_kernel.transcript import Transcript
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records.database import CODES, Kind, Row, Store
+from loommux_kernel.shared.records.stream_log import StreamLog
+from loommux_kernel.shared.records.transcript import Transcript
+from loommux_kernel.text.terminal import Terminal
 
 
 @dataclass

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from loommux_kernel import unrecorded
-from loommux_kernel.protocol import State, Stream
-from loommux_kernel.recordreader import RecordReader
-from loommux_kernel.recordstore import CODES
-from loommux_kernel.recordwriter import RecordWriter
-from loommux_kernel.relay import RelayedWriter
-from loommux_kernel.starting import HEAD, Noted, noted
+from loommux_kernel.shared.protocol import State, Stream
+from loommux_kernel.shared.records import unrecorded_text
+from loommux_kernel.shared.records.database import CODES
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.relay import RelayedWriter
+from loommux_kernel.shared.records.start_note import HEAD, Noted, noted
+from loommux_kernel.shared.records.writer import RecordWriter
 
 #: Bytes of a descriptor file that are taken in at once.
 PIECE = 1 << 20
@@ -62,14 +62,14 @@ def finish(path: Path, ended_at: float, budget_bytes: int = 1 << 30, relay: str 
             begun.add(unheard.serial)
         if relay is not None and running:
             writer.relay(running[-1], relay)
-        _take_in_unrecorded(writer, path.parent / unrecorded.FILE, taken, begun)
+        _take_in_unrecorded(writer, path.parent / unrecorded_text.FILE, taken, begun)
         room = ROOM
         for unread in _divided(descriptors, last):
             room -= _take_in(writer, unread, room)
         for serial in running:
             writer.end(serial, State.KILLED, ended_at, None, None)
         writer.close()
-        unrecorded.remove(path.parent / unrecorded.FILE)
+        unrecorded_text.remove(path.parent / unrecorded_text.FILE)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _divided(unread: list[Unread], last: Noted | None) -> list[Unread]:
 
 def _take_in_unrecorded(writer: RecordWriter, path: Path, taken: int, begun: set[int]) -> None:
     """Record what Python printed last, and that some of it is missing, where it is."""
-    texts, left_out = unrecorded.left(path, taken)
+    texts, left_out = unrecorded_text.left(path, taken)
     for text in texts:
         if text.serial in begun:
             if text.number > taken + 1:

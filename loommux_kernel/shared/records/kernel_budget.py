@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from loommux_kernel.budget import Budget
-from loommux_kernel.recordstore import Kind, Store
+from loommux_kernel.shared.records.database import Kind, Store
+from loommux_kernel.shared.records.store_budget import Budget
 
 _SIZES = """
 SELECT serial, told, (SELECT ifnull(sum(size), 0) FROM chunks c WHERE c.serial = e.serial)

@@ -22,8 +22,8 @@ import json
 import os
 from typing import Any
 
-from loommux_kernel.protocol import State, Stream
-from loommux_kernel.recordwriter import RecordWriter
+from loommux_kernel.shared.protocol import State, Stream
+from loommux_kernel.shared.records.writer import RecordWriter
 
 #: A relay that nobody takes in may take so much of the disk; what is said then is not relayed.
 MOST_BYTES = 1 << 30

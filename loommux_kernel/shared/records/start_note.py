@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.gate import Execution
-from loommux_kernel.protocol import Origin, State, Stream
-from loommux_kernel.recordtypes import ExecutionRecord
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.protocol import Origin, State, Stream
+from loommux_kernel.shared.record_types import ExecutionRecord
 
 NAME = "starting"
 #: A stream's descriptor file, and the offset from which on it belongs to the execution.

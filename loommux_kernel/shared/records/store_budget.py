@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recordstore import CODES, END, Kind, Row, Store
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.database import CODES, END, Kind, Row, Store
 
 #: What an execution that was not told of keeps at the least, in bytes.
 UNTOLD_KEEPS = 2 << 20

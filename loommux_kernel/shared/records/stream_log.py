@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from loommux_kernel.longrow import Fetch, LongRow
-from loommux_kernel.protocol import Counts, Stream
-from loommux_kernel.recordstore import CODES, END, Kind, Row
-from loommux_kernel.terminal import Terminal
+from loommux_kernel.shared.protocol import Counts, Stream
+from loommux_kernel.shared.records.database import CODES, END, Kind, Row
+from loommux_kernel.text.long_row import Fetch, LongRow
+from loommux_kernel.text.terminal import Terminal
 
 #: Characters of a chunk, at the least; it ends with a line.
 CHUNK = 1 << 16

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.bundles import bundle_text, no_text_line
-from loommux_kernel.longrow import Fetch
-from loommux_kernel.protocol import Counts, Stream
-from loommux_kernel.recordstore import CODES, Kind, Row
-from loommux_kernel.regions import Regions
-from loommux_kernel.streamlog import StreamLog
-from loommux_kernel.terminal import flatten
+from loommux_kernel.shared.bundles import bundle_text, no_text_line
+from loommux_kernel.shared.protocol import Counts, Stream
+from loommux_kernel.shared.records.database import CODES, Kind, Row
+from loommux_kernel.shared.records.stream_log import StreamLog
+from loommux_kernel.shared.records.widget_regions import Regions
+from loommux_kernel.text.long_row import Fetch
+from loommux_kernel.text.terminal import flatten
 
 #: (stream, row id, part) -> the part's text.
 FetchFrom = Callable[[Stream, int, int], str | None]

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recordstore import CODES
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.database import CODES
 
 FILE = "unrecorded"
 HALF_BYTES = 512 << 10

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loommux_kernel.protocol import Stream
-from loommux_kernel.screen import SCREEN_LINES
-from loommux_kernel.streamlog import StreamLog
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.stream_log import StreamLog
+from loommux_kernel.text.screen import SCREEN_LINES
 
 Logs = dict[Stream, StreamLog]
 

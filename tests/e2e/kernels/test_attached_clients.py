@@ -9,7 +9,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from driving import Agent, Place, Start, attached, foreign, text_of, until
+
+from tests.e2e.driving import Agent, Place, Start, attached, foreign, text_of, until
 
 pytestmark = pytest.mark.anyio
 

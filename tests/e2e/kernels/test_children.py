@@ -6,9 +6,10 @@ import re
 
 import psutil
 import pytest
-from driving import Agent, Place, Start, until
-from http_driving import Web, web
-from private_driving import control, kernels, only_server, server_with
+
+from tests.e2e.driving import Agent, Place, Start, until
+from tests.e2e.http_driving import Web, web
+from tests.e2e.private_driving import control, kernels, only_server, server_with
 
 pytestmark = pytest.mark.anyio
 

@@ -8,12 +8,13 @@ import re
 import shutil
 import sys
 
-import http_driving
 import psutil
 import pytest
-from driving import COMMAND, PATIENCE, Agent, Place, text_of, until
-from http_driving import Session, web
-from oracle import is_alive, kernel_of, started_by
+
+from tests.e2e import http_driving
+from tests.e2e.driving import COMMAND, PATIENCE, Agent, Place, text_of, until
+from tests.e2e.http_driving import Session, web
+from tests.e2e.oracle import is_alive, kernel_of, started_by
 
 pytestmark = [
     pytest.mark.anyio,

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driving import PATIENCE, Agent, Place, until
-from oracle import is_alive, living_kernel_of
+
+from tests.e2e.driving import PATIENCE, Agent, Place, until
+from tests.e2e.oracle import is_alive, living_kernel_of
 
 pytestmark = [
     pytest.mark.anyio,

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from driving import Agent, text_of, until
-from shown import body, failed
+
+from tests.e2e.driving import Agent, text_of, until
+from tests.e2e.shown import body, failed
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from driving import Agent
+
+from tests.e2e.driving import Agent
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator
 
 import psutil
 import pytest
-from driving import PATIENCE, Agent, Place, text_of, until
-from oracle import is_alive, kernel_of, started_by
+
+from tests.e2e.driving import PATIENCE, Agent, Place, text_of, until
+from tests.e2e.oracle import is_alive, kernel_of, started_by
 
 pytestmark = [
     pytest.mark.anyio,

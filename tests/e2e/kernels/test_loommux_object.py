@@ -10,8 +10,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from driving import Agent, Place
-from shown import body, failed
+
+from tests.e2e.driving import Agent, Place
+from tests.e2e.shown import body, failed
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
-from driving import PATIENCE, Agent, Place, attached, foreign, until
-from http_driving import web
-from oracle import is_alive, kernel_of, living_kernel_of, recorded, started_by
-from trees import below
+
+from tests.e2e.driving import PATIENCE, Agent, Place, attached, foreign, until
+from tests.e2e.http_driving import web
+from tests.e2e.oracle import is_alive, kernel_of, living_kernel_of, recorded, started_by
+from tests.e2e.trees import below
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,8 +6,9 @@ import re
 
 import anyio
 import pytest
-from driving import Agent, text_of, until
-from shown import body, lines_of, notices
+
+from tests.e2e.driving import Agent, text_of, until
+from tests.e2e.shown import body, lines_of, notices
 
 pytestmark = pytest.mark.anyio
 

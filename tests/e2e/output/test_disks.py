@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Agent, Place, Start, serving, until
-from servers import checked
-from shown import lines_of, notices, printed
+
+from tests.e2e.driving import Agent, Place, Start, serving, until
+from tests.e2e.fixtures import checked
+from tests.e2e.shown import lines_of, notices, printed
 
 pytestmark = [
     pytest.mark.anyio,
@@ -31,7 +32,7 @@ import time
 def fault(store, rows): time.sleep(2); return real(store, rows)""",
 }
 INJECT = """\
-from loommux_kernel.recordstore import Store
+from loommux_kernel.shared.records.database import Store
 real = Store.apply
 {}
 Store.apply = fault"""

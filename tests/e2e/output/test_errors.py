@@ -6,8 +6,9 @@ import re
 import time
 
 import pytest
-from driving import Agent, Place
-from shown import failed, lines_of, notices, printed
+
+from tests.e2e.driving import Agent, Place
+from tests.e2e.shown import failed, lines_of, notices, printed
 
 pytestmark = pytest.mark.anyio
 

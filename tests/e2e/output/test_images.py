@@ -8,11 +8,12 @@ import json
 from typing import Any
 
 import pytest
-from driving import ERAS, Agent, Place, text_of
-from http_driving import web
 from mcp_types import CallToolResult, ImageContent
 from PIL import Image
-from shown import outline, printed
+
+from tests.e2e.driving import ERAS, Agent, Place, text_of
+from tests.e2e.http_driving import web
+from tests.e2e.shown import outline, printed
 
 pytestmark = pytest.mark.anyio
 

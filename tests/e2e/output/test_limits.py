@@ -7,10 +7,10 @@ import re
 
 import psutil
 import pytest
-from driving import Agent, Place
-from shown import body, lines_of
 
-from loommux_host.tokens import SHIPPED
+from loommux_host.tokens.vocabulary import SHIPPED
+from tests.e2e.driving import Agent, Place
+from tests.e2e.shown import body, lines_of
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from driving import Agent, Start, attached, until
-from shown import body, failed, lines_of, notices, number_of, printed
+
+from tests.e2e.driving import Agent, Start, attached, until
+from tests.e2e.shown import body, failed, lines_of, notices, number_of, printed
 
 pytestmark = pytest.mark.anyio
 

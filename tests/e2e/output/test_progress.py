@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from driving import Agent, Place, until
-from shown import body, lines_of, printed
+
+from tests.e2e.driving import Agent, Place, until
+from tests.e2e.shown import body, lines_of, printed
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from driving import Agent, StartLines
-from shown import body, failed, lines_of, notices, printed
+
+from tests.e2e.driving import Agent, StartLines
+from tests.e2e.shown import body, failed, lines_of, notices, printed
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,11 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from driving import COMMAND, Place, connected, until
-from http_driving import Session, Web, configure, start, web
 from jupyter_client.asynchronous.client import AsyncKernelClient
-from trees import below
+
+from tests.e2e.driving import COMMAND, Place, connected, until
+from tests.e2e.http_driving import Session, Web, configure, start, web
+from tests.e2e.trees import below
 
 pytestmark = [
     pytest.mark.anyio,

@@ -13,8 +13,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from driving import COMMAND, PATIENCE, Agent, Place, until
-from http_driving import Web, web
+
+from tests.e2e.driving import COMMAND, PATIENCE, Agent, Place, until
+from tests.e2e.http_driving import Web, web
 
 pytestmark = pytest.mark.anyio
 

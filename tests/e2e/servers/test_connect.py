@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import COMMAND, ERAS, Lines, Place, serving, text_of, until
-from http_driving import Web, configure, images, web
+
+from tests.e2e.driving import COMMAND, ERAS, Lines, Place, serving, text_of, until
+from tests.e2e.http_driving import Web, configure, images, web
 
 pytestmark = pytest.mark.anyio
 CONNECT = [*COMMAND, "connect"]

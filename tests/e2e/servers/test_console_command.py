@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from driving import PATIENCE, Place, Start, until
+
+from tests.e2e.driving import PATIENCE, Place, Start, until
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from driving import Place, until
-from http_driving import ACCEPT, Session, configure, initialize, refused_start, start, web
+
+from tests.e2e.driving import Place, until
+from tests.e2e.http_driving import ACCEPT, Session, configure, initialize, refused_start, start, web
 
 pytestmark = [
     pytest.mark.anyio,

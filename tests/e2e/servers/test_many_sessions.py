@@ -9,8 +9,9 @@ import sys
 from contextlib import AsyncExitStack
 
 import pytest
-from driving import PATIENCE, Agent, Place, text_of, until
-from http_driving import Session, configure, images, initialize, web
+
+from tests.e2e.driving import PATIENCE, Agent, Place, text_of, until
+from tests.e2e.http_driving import Session, configure, images, initialize, web
 
 pytestmark = pytest.mark.anyio
 MODES = ["legacy", "auto", "2026-07-28"]

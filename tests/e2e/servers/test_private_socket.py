@@ -8,11 +8,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from driving import Place, Start
-from http_driving import web
-from private_driving import SCHEME, control, kernels, only_server
 
-from loommux_host.discovery import Server, living_servers
+from loommux_host.processes.server_discovery import Server, living_servers
+from tests.e2e.driving import Place, Start
+from tests.e2e.http_driving import web
+from tests.e2e.private_driving import SCHEME, control, kernels, only_server
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,9 @@ import termios
 
 import psutil
 import pytest
-from driving import COMMAND, PATIENCE, Lines, Place, StartLines, until
-from oracle import is_alive, keeper_of, server_of, started_by
+
+from tests.e2e.driving import COMMAND, PATIENCE, Lines, Place, StartLines, until
+from tests.e2e.oracle import is_alive, keeper_of, server_of, started_by
 
 pytestmark = [
     pytest.mark.anyio,

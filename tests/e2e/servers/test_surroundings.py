@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from driving import COMMAND, Place, Start, StartLines, serving, until
-from http_driving import ACCEPT, Session, web
+
+from tests.e2e.driving import COMMAND, Place, Start, StartLines, serving, until
+from tests.e2e.http_driving import ACCEPT, Session, web
 
 pytestmark = [
     pytest.mark.anyio,
@@ -59,7 +60,7 @@ async def test_cells_run_and_nothing_of_the_surroundings_is_in_their_output(
     command = ["env", *(word for name in without for word in ("-u", name)), *COMMAND]
     if kind == "64 descriptors":
         command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *COMMAND]
-    monkeypatch.setattr("driving.COMMAND", command)
+    monkeypatch.setattr("tests.e2e.driving.COMMAND", command)
     async with serving(place) as agent:
         for number in (1, 2):
             text = await agent.run(LONGER_THAN_ASYNCIO_LIKES)
@@ -74,7 +75,7 @@ async def test_cells_run_and_nothing_of_the_surroundings_is_in_their_output(
 async def test_without_descriptors_for_another_kernel_that_one_is_refused_and_the_others_go_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("http_driving.COMMAND", ["sh", "-c", 'ulimit -n 58; exec "$@"', "sh", *COMMAND])
+    monkeypatch.setattr("tests.e2e.http_driving.COMMAND", ["sh", "-c", 'ulimit -n 58; exec "$@"', "sh", *COMMAND])
     async with web(place) as server, server.http() as http:
         sessions: list[Session] = []
         refused, session = "", await Session.open(http)

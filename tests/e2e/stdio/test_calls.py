@@ -8,7 +8,8 @@ import re
 
 import anyio
 import pytest
-from driving import ERAS, Agent, Start, StartLines, text_of, until
+
+from tests.e2e.driving import ERAS, Agent, Start, StartLines, text_of, until
 
 pytestmark = pytest.mark.anyio
 

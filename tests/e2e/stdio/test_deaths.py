@@ -6,8 +6,9 @@ import asyncio
 import re
 
 import pytest
-from driving import Start, StartLines, until
-from oracle import kernel_of
+
+from tests.e2e.driving import Start, StartLines, until
+from tests.e2e.oracle import kernel_of
 
 pytestmark = pytest.mark.anyio
 

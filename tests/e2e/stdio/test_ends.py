@@ -10,7 +10,8 @@ import sys
 
 import psutil
 import pytest
-from driving import COMMAND, Place, StartLines, until
+
+from tests.e2e.driving import COMMAND, Place, StartLines, until
 
 pytestmark = pytest.mark.anyio
 

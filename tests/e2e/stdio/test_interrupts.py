@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from driving import Agent, Place, Start, attached, foreign, text_of
 from jupyter_client.asynchronous.client import AsyncKernelClient
-from oracle import recorded
+
+from tests.e2e.driving import Agent, Place, Start, attached, foreign, text_of
+from tests.e2e.oracle import recorded
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ import time
 
 import anyio
 import pytest
-from driving import Agent, Start, until
+
+from tests.e2e.driving import Agent, Start, until
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from driving import Start, attached, foreign, text_of, until
+
+from tests.e2e.driving import Start, attached, foreign, text_of, until
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,9 @@ import base64
 import re
 
 import pytest
-from driving import ERAS, Place, Start, text_of
 from mcp.shared.exceptions import MCPError
+
+from tests.e2e.driving import ERAS, Place, Start, text_of
 
 pytestmark = pytest.mark.anyio
 

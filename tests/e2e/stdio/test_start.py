@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import Place, Start, StartLines, until
+
+from tests.e2e.driving import Place, Start, StartLines, until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from driving import Lines, Start, StartLines
+
+from tests.e2e.driving import Lines, Start, StartLines
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from http_server import HttpServer, Raw, http_server
-from twins import Script, until
 
-from loommux_host.memory_channel import MemoryCell
-from loommux_kernel.protocol import State
+from loommux_kernel.shared.protocol import State
+from tests.host.memory_channel import MemoryCell
+from tests.host.server.http_server import HttpServer, Raw, http_server
+from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 LAB = {"X-Loommux-Resource": "lab"}

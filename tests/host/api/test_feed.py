@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from loommux_host import events
-from loommux_host.events import MISSED, Feed, FeedEvent
+from loommux_host.api import feed as feed_module
+from loommux_host.api.feed import MISSED, Feed, FeedEvent
 
 pytestmark = pytest.mark.anyio
 
@@ -149,7 +149,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
 
 
 async def test_the_stream_is_server_sent_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "KEEP_ALIVE", 0.01)
+    monkeypatch.setattr(feed_module, "KEEP_ALIVE", 0.01)
     feed = Feed()
     publish(feed, 1)
     stream = feed.stream()

@@ -12,14 +12,14 @@ from typing import Any, cast
 import httpx2
 import nbformat
 import pytest
-from http_server import HttpServer, Raw, http_server
-from twins import Script, until
 
-from loommux_host import fleet
-from loommux_host.api import Api
-from loommux_host.apitable import endpoints
-from loommux_host.auth import access
-from loommux_host.endpoints import Endpoint
+from loommux_host.api.endpoints import Endpoint
+from loommux_host.api.handlers import Api
+from loommux_host.api.routes import endpoints
+from loommux_host.usecases import fleet
+from loommux_host.web.auth import access
+from tests.host.server.http_server import HttpServer, Raw, http_server
+from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 LAB = {"X-Loommux-Resource": "lab"}

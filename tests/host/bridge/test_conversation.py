@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from loommux_host.commands import bridge
-from loommux_host.commands.bridge import Bridge
-from loommux_host.commands.remote import Endpoint, Lost, Message, NotDelivered, Remote
+from loommux_host.bridge import conversation
+from loommux_host.bridge.conversation import Bridge
+from loommux_host.bridge.remote import Endpoint, Lost, Message, NotDelivered, Remote
 
 pytestmark = pytest.mark.anyio
 FIRST, LATER, TRIED = 0.3, 0.6, 0.05
@@ -20,10 +20,10 @@ FIRST, LATER, TRIED = 0.3, 0.6, 0.05
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "FIRST_PATIENCE_SECONDS", FIRST)
-    monkeypatch.setattr(bridge, "PATIENCE_SECONDS", LATER)
-    monkeypatch.setattr(bridge, "TRIED_SECONDS", TRIED)
-    monkeypatch.setattr(bridge, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(conversation, "FIRST_PATIENCE_SECONDS", FIRST)
+    monkeypatch.setattr(conversation, "PATIENCE_SECONDS", LATER)
+    monkeypatch.setattr(conversation, "TRIED_SECONDS", TRIED)
+    monkeypatch.setattr(conversation, "FIRST_PAUSE", 0.02)
 
 
 class Host:
@@ -67,7 +67,7 @@ def away() -> str:
 
 
 async def test_nobody_at_the_address_is_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "PATIENCE_SECONDS", 1000.0)
+    monkeypatch.setattr(conversation, "PATIENCE_SECONDS", 1000.0)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         async with Remote(Endpoint(f"http://127.0.0.1:{nobody.getsockname()[1]}/mcp")) as remote:
@@ -77,7 +77,7 @@ async def test_nobody_at_the_address_is_a_server_that_is_away(monkeypatch: pytes
 
 
 async def test_an_outage_is_waited_for_once_and_every_request_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "TRIED_SECONDS", 0.0)
+    monkeypatch.setattr(conversation, "TRIED_SECONDS", 0.0)
     server = Scripted(away)
     asking = host(server)
     await asking.ask("run_cell")

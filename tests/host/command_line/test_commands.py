@@ -15,20 +15,23 @@ from urllib.parse import quote
 
 import pytest
 
-from loommux_host import cli, commands, observing, words
-from loommux_host.commands import kernels, logs, reach, run
-from loommux_host.commands.outcome import WORDS
-from loommux_host.discovery import Server
-from loommux_kernel.client import DaemonError
+from loommux_host import cli
+from loommux_host.command_line import catalogue, reach
+from loommux_host.command_line.outcome import WORDS
+from loommux_host.commands import kernels, logs, run
+from loommux_host.facts import status_words
+from loommux_host.processes.server_discovery import Server
+from loommux_host.usecases import inspection
+from loommux_kernel.shared.daemon import DaemonError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 #: What a command or a client may repeat of what its server says.
-SERVERS_WORDS = set().union(words.REFUSALS, words.INTERRUPTS, words.KERNELS)
+SERVERS_WORDS = set().union(status_words.REFUSALS, status_words.INTERRUPTS, status_words.KERNELS)
 #: What only commands need; a server that starts has none of it.
-FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.commands.outcome")
+FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.outcome")
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
+@pytest.mark.parametrize("name", catalogue.COMMANDS)
 def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([name, "--help"])
@@ -71,8 +74,8 @@ def test_a_server_that_has_ended_is_named_as_people_know_it(tmp_path: Path) -> N
 
 def test_the_command_to_attach_is_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     for there, command in ((True, f"{sys.executable} -m jupyter_console"), (False, "jupyter console")):
-        monkeypatch.setattr(observing, "_has_console", lambda there=there: there)
-        assert observing.attach_command("/k.json") == f"{command} --existing /k.json"
+        monkeypatch.setattr(inspection, "_has_console", lambda there=there: there)
+        assert inspection.attach_command("/k.json") == f"{command} --existing /k.json"
 
 
 def test_a_word_that_is_no_command_is_told_with_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,10 +87,10 @@ def test_the_help_of_the_server_lists_every_command(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"\n  {name} " in shown for name in commands.COMMANDS)
+    assert all(f"\n  {name} " in shown for name in catalogue.COMMANDS)
 
 
-@pytest.mark.parametrize("shell", commands.SHELLS)
+@pytest.mark.parametrize("shell", catalogue.SHELLS)
 def test_a_shell_can_learn_to_complete_command_lines(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--print-completion", shell])
@@ -122,8 +125,8 @@ def test_a_servers_start_pays_for_no_command() -> None:
 
 def test_every_status_word_of_a_command_is_in_the_reference_and_used() -> None:
     used: set[str] = set(run.TOOLS_NAMED)
-    for folder in ("loommux_host/commands", "loommux_kernel"):
-        for path in (ROOT / folder).glob("*.py"):
+    for folder in ("loommux_host", "loommux_kernel"):
+        for path in (ROOT / folder).rglob("*.py"):
             used |= set(re.findall(r'\b(?:Refused|DaemonError)\(\s*"(\w+)"', path.read_text()))
     assert used - set(WORDS) <= SERVERS_WORDS
     assert set(WORDS) <= used | {"invalid_argument"}

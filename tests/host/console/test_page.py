@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
-from http_server import http_server
 
-from loommux_host import page
-from loommux_host.auth import access, cookie_name
+from loommux_host.console import page
+from loommux_host.web.auth import access, cookie_name
+from tests.host.server.http_server import http_server
 
 pytestmark = pytest.mark.anyio
 TOKEN = "a-long-secret-token"
-OWN = [path for path in page.HERE.glob("*") if path.is_file()]
+OWN = [path for path in page.HERE.glob("*") if path.suffix in page.TYPES]
 VENDOR = page.HERE / "vendor"
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host.init_ending import descendants, marked
-from loommux_host.spawn import INIT
+from loommux_host.init.ending import descendants, marked
+from loommux_host.processes.spawn import INIT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no init on Windows")
-STANDIN = Path(__file__).with_name("standin_kernel.py")
+STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
 
 
@@ -126,7 +126,7 @@ def guarded(tmp_path: Path) -> Iterator[Callable[..., Guarded]]:
 def test_its_start_waits_for_no_slow_import() -> None:
     slow = ["enum", "re", "typing", "functools", "collections", "contextlib", "ctypes", "signal", "json", "pathlib"]
     code = (
-        f"import sys; sys.path.append({str(INIT.parent.parent)!r}); import loommux_host.init_roles as r;"
+        f"import sys; sys.path.append({str(INIT.parent.parent.parent)!r}); import loommux_host.init.roles as r;"
         f"r.become_subreaper(); print([m for m in {slow} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_host.commands import jsonc
+from loommux_host.installation import jsonc
 
 ENTRY = {"command": "/bin/loommux", "args": ["--spawn"]}
 COMMENTED = """\

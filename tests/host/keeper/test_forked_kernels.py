@@ -25,15 +25,15 @@ import psutil
 import pytest
 import zmq
 
-from loommux_host.channel import ZmqChannel
-from loommux_host.files import KernelFiles, create_server_directory
-from loommux_host.forked import ForkedByKeeper
-from loommux_host.keeping import Keeping
-from loommux_host.launch import Launcher
-from loommux_kernel.protocol import Origin, OriginKind, State, Submission, now
+from loommux_host.keeper.provisioner import ForkedByKeeper
+from loommux_host.keeper.supervisor import Keeping
+from loommux_host.kernels.channel import ZmqChannel
+from loommux_host.processes.files import KernelFiles, create_server_directory
+from loommux_host.processes.launcher import Launcher
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Submission, now
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent.parent
 SECONDS = 60
 FACTS = f"import sys; sys.path.append({str(HERE)!r}); import process_facts"
 
@@ -186,7 +186,7 @@ def test_ps_shows_it_as_what_it_is(three: Three) -> None:
 def test_it_imports_nothing_more_before_its_first_reply_and_has_nothing_more(three: Three) -> None:
     spawned, forked, _ = three.modules
     code = (
-        f"import sys; sys.path[:0] = [{str(HERE.parent.parent)!r}]; from loommux_host.keeper_preload import Preloaded\n"
+        f"import sys; sys.path[:0] = [{str(HERE.parent.parent)!r}]; from loommux_host.keeper.preload import Preloaded\n"
         "p = Preloaded(); p.run(); print(p.obstacle()); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -299,7 +299,7 @@ def _hash_of_a(seed: str) -> int:
 def test_a_keeper_that_does_not_answer_holds_up_no_start_for_long(
     short: Path, monkeypatch: pytest.MonkeyPatch, grace: float | None
 ) -> None:
-    monkeypatch.setattr("loommux_host.keeper_client.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("loommux_host.keeper.client.ANSWER_SECONDS", 0.3)
 
     async def stop() -> None:
         kept = Kept(short, grace)

@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host import files as files_module
-from loommux_host.files import KernelFiles, ServerDirectory, create_server_directory
-from loommux_host.forked import ForkedByKeeper
-from loommux_host.keeper_client import KeeperClient, KeeperGone, KeeperRefused
-from loommux_host.keeping import Keeping
-from loommux_host.kernel_process import KernelProcess
-from loommux_host.launch import Launcher
+from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
+from loommux_host.keeper.provisioner import ForkedByKeeper
+from loommux_host.keeper.supervisor import Keeping
+from loommux_host.processes import files as files_module
+from loommux_host.processes.files import KernelFiles, ServerDirectory, create_server_directory
+from loommux_host.processes.kernel_process import KernelProcess
+from loommux_host.processes.launcher import Launcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")]
-STANDIN = Path(__file__).with_name("standin_kernel.py")
+STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 
 
 class Settings:

@@ -14,8 +14,8 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
-from loommux_host.channel import ChannelClosed, KernelUnresponsive, RequestFailed, ZmqChannel
-from loommux_kernel.protocol import (
+from loommux_host.kernels.channel import ChannelClosed, KernelUnresponsive, RequestFailed, ZmqChannel
+from loommux_kernel.shared.protocol import (
     EVENT_TOPIC,
     EVENT_TYPE,
     METADATA_KEY,

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twins import QT, Launching, Script, fail, say, until
 
-from loommux_host.kernel import Kernel, Patience
-from loommux_host.memory_channel import MemoryCell
-from loommux_host.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
-from loommux_host.submission import Sent
-from loommux_kernel.gate import Execution
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream, Submission
-from loommux_kernel.records import RecordReader
-from loommux_kernel.starting import Starting
+from loommux_host.kernels.kernel import Kernel, Patience
+from loommux_host.kernels.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
+from loommux_host.kernels.submission import Sent
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream, Submission
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.start_note import Starting
+from tests.host.memory_channel import MemoryCell
+from tests.host.twins import QT, Launching, Script, fail, say, until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,21 +9,21 @@ from random import Random
 
 import pytest
 import zmq
-from test_service_real import ME, Server, of
 
-from loommux_host.bodies import Bodies
-from loommux_host.channel import Channel, OnEvent, ZmqChannel
 from loommux_host.config import Config
-from loommux_host.launch import KernelFiles, Launcher, create_server_directory
-from loommux_host.launching import KernelLaunching
-from loommux_host.observing import Place
-from loommux_host.process import Process
-from loommux_host.registry import Registry
-from loommux_host.results import CellAnswer, ExecutionStatusAnswer
-from loommux_host.service import Service
-from loommux_host.sessions import OneKernel, Sessions
-from loommux_host.tokens import SHIPPED
-from loommux_kernel.protocol import Event, State
+from loommux_host.facts.results import CellAnswer, ExecutionStatusAnswer
+from loommux_host.kernels.channel import Channel, OnEvent, ZmqChannel
+from loommux_host.kernels.process_factory import KernelLaunching
+from loommux_host.kernels.registry import Registry
+from loommux_host.processes.interface import Process
+from loommux_host.processes.launcher import KernelFiles, Launcher, create_server_directory
+from loommux_host.sessions.callers import OneKernel, Sessions
+from loommux_host.tokens.vocabulary import SHIPPED
+from loommux_host.usecases.inspection import Place
+from loommux_host.usecases.result_bodies import Bodies
+from loommux_host.usecases.service import Service
+from loommux_kernel.shared.protocol import Event, State
+from tests.host.usecases.test_service_real import ME, Server, of
 
 pytestmark = pytest.mark.anyio
 LOST = 0.3

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from loommux_host.mirror import KEPT, LATE_KEPT, Change, Ended, Mirror, Missed, Noticed, Printed, Started
-from loommux_kernel.protocol import (
+from loommux_host.kernels.mirror import KEPT, LATE_KEPT, Change, Ended, Mirror, Missed, Noticed, Printed, Started
+from loommux_kernel.shared.protocol import (
     Counts,
     Event,
     ExecutionEnded,
@@ -22,7 +22,7 @@ from loommux_kernel.protocol import (
     Stream,
     Submission,
 )
-from loommux_kernel.records import ExecutionRecord
+from loommux_kernel.shared.record_types import ExecutionRecord
 
 ME = Origin(OriginKind.SESSION, "claude", "c1")
 QT = Origin(OriginKind.CLIENT, "qtconsole", "q1")

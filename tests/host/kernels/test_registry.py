@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from twins import Launching
 
-from loommux_host.registry import InvalidName, Registry, TooManyKernels
+from loommux_host.kernels.registry import InvalidName, Registry, TooManyKernels
+from tests.host.twins import Launching
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loommux_host.lease_decisions import (
+from loommux_host.leases.decisions import (
     AlertCleared,
     AlertRaised,
     Decision,
@@ -17,9 +17,9 @@ from loommux_host.lease_decisions import (
     Why,
     alert_line,
 )
-from loommux_host.lease_policy import InvalidPolicy, Mode, Policies, Policy, Scope, UnknownGeneration
-from loommux_host.lease_state import EVERY_CALLER
-from loommux_host.leases import Leases
+from loommux_host.leases.policy import InvalidPolicy, Mode, Policies, Policy, Scope, UnknownGeneration
+from loommux_host.leases.rules import Leases
+from loommux_host.leases.state import EVERY_CALLER
 from loommux_host.settings import Settings
 
 DEFAULT = Policy.of(Settings())

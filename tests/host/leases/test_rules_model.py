@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from loommux_host.lease_decisions import (
+from loommux_host.leases.decisions import (
     ALERTING,
     AlertCleared,
     AlertRaised,
@@ -19,9 +19,9 @@ from loommux_host.lease_decisions import (
     Standing,
     Why,
 )
-from loommux_host.lease_policy import Mode, Policy, Scope
-from loommux_host.lease_state import EVERY_CALLER
-from loommux_host.leases import Leases
+from loommux_host.leases.policy import Mode, Policy, Scope
+from loommux_host.leases.rules import Leases
+from loommux_host.leases.state import EVERY_CALLER
 
 CALLERS = st.sampled_from(["a", "b"])
 KERNELS = st.sampled_from(["k1", "k2"])

@@ -7,14 +7,14 @@ import threading
 from typing import Any, cast
 
 import pytest
-from faces import FakeService, calls_on, cell_answer, refusal
 
-from loommux_host import render
-from loommux_host.calls import Calls, progress_message
-from loommux_host.limits import Limits
-from loommux_host.results import Answer
-from loommux_host.service import Service
-from loommux_kernel.protocol import Stream
+from loommux_host.facts.limits import Limits
+from loommux_host.facts.results import Answer
+from loommux_host.mcp.calls import Calls, progress_message
+from loommux_host.rendering import renderer
+from loommux_host.usecases.service import Service
+from loommux_kernel.shared.protocol import Stream
+from tests.host.faces import FakeService, calls_on, cell_answer, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -91,13 +91,13 @@ async def test_what_takes_long_to_render_does_not_hold_the_loop(
     answer: Answer, in_thread: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    real = render.render
+    real = renderer.render
 
     def watched(*args: Any, **options: Any) -> Any:
         threads.append(threading.current_thread())
         return real(*args, **options)
 
-    monkeypatch.setattr(render, "render", watched)
+    monkeypatch.setattr(renderer, "render", watched)
     await calls_on(FakeService(answer)).call(me, "wait", {})
     assert (threads[0] is not threading.main_thread()) is in_thread
 

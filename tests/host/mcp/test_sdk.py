@@ -20,7 +20,7 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
-from loommux_host.door import Manager
+from loommux_host.mcp.http import Manager
 
 pytestmark = pytest.mark.anyio
 DOOR, SERVING = "loommux_host/door.py", "loommux_host/serving.py"

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from faces import FakeService, calls_on, cell_answer, refusal
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from loommux_host.mcp import build_server
-from loommux_host.tools import INSTRUCTIONS, TOOLS
+from loommux_host.mcp.sdk_server import build_server
+from loommux_host.mcp.tools import INSTRUCTIONS, TOOLS
+from tests.host.faces import FakeService, calls_on, cell_answer, refusal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("mode", ["legacy", "2026-07-28", "auto"])]
 

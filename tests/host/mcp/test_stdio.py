@@ -15,9 +15,9 @@ import pytest
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 
-from loommux_host import eras, mcp
-from loommux_host.calls import Calls, Outcome, Progress
-from loommux_host.stdio import Conversation
+from loommux_host.mcp import eras, sdk_server
+from loommux_host.mcp.calls import Calls, Outcome, Progress
+from loommux_host.mcp.stdio import Conversation
 
 pytestmark = pytest.mark.anyio
 
@@ -349,7 +349,7 @@ async def sdk_answers(server: Server[Any], talk: list[tuple[str, object]]) -> li
 async def test_stdio_answers_as_the_sdks_server_does(talk: list[tuple[str, object]]) -> None:
     client = Client()
     ours = [await client.ask(id, method, params) for id, (method, params) in enumerate(talk)]
-    server = mcp.build_server(cast(Calls, FakeCalls()), cast(Any, lambda context: None))
+    server = sdk_server.build_server(cast(Calls, FakeCalls()), cast(Any, lambda context: None))
     theirs = await sdk_answers(server, talk)
     for request, our, their in zip(talk, ours, theirs, strict=True):
         if "error" in their and their["error"]["code"] == eras.INVALID_PARAMS:  # ours say which parameter is wrong
@@ -378,6 +378,6 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_what_a_first_answer_does_not_need_is_not_imported_for_it() -> None:
     late = ("mcp", "pydantic", "anyio", "zmq", "jupyter_client", "sqlite3", "regex", "tiktoken", "PIL", "starlette")
-    code = f"import sys, loommux_host.cli, loommux_host.host; print([m for m in {late} if m in sys.modules])"
+    code = f"import sys, loommux_host.cli, loommux_host.server.host; print([m for m in {late} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

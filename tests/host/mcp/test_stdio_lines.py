@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loommux_host.wire import PolledWriter, Reader, ThreadedWriter, Writer
+from loommux_host.mcp.stdio_lines import PolledWriter, Reader, ThreadedWriter, Writer
 
 pytestmark = pytest.mark.anyio
 
@@ -134,7 +134,7 @@ async def test_a_client_that_is_gone_ends_all_writing_and_is_told_once(
 
 CLAIM = """
 import os, subprocess, sys
-from loommux_host.wire import claim
+from loommux_host.mcp.stdio_lines import claim
 read, write = claim()
 print("printed")
 os.write(1, b"written\\n")
@@ -157,6 +157,9 @@ async def test_nothing_else_reaches_the_wire_once_it_is_claimed() -> None:
 
 
 async def test_a_process_without_standard_streams_cannot_claim_them() -> None:
-    code = "import os\nfrom loommux_host.wire import claim\nos.close(0)\ntry: claim()\nexcept OSError: os._exit(7)"
+    code = (
+        "import os\nfrom loommux_host.mcp.stdio_lines import claim\n"
+        "os.close(0)\ntry: claim()\nexcept OSError: os._exit(7)"
+    )
     done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], timeout=60)
     assert done.returncode == 7

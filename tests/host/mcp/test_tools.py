@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_host.parameters import LARGEST_INTEGER, BadArgument
-from loommux_host.tools import INSTRUCTIONS, TOOLS, listing
-from loommux_kernel.protocol import Stream
+from loommux_host.mcp.parameters import LARGEST_INTEGER, BadArgument
+from loommux_host.mcp.tools import INSTRUCTIONS, TOOLS, listing
+from loommux_kernel.shared.protocol import Stream
 
 #: Contract 3: parameters and defaults.
 CONTRACT = {
@@ -87,7 +87,7 @@ def test_schemas_are_closed_objects_in_which_every_parameter_is_described() -> N
 
 
 def test_the_service_takes_every_argument_under_its_name() -> None:
-    from loommux_host.service import Service
+    from loommux_host.usecases.service import Service
 
     for name, tool in TOOLS.items():
         taken = inspect.signature(getattr(Service, name)).parameters

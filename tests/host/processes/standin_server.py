@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loommux_host.files import KernelFiles, create_server_directory
-from loommux_host.keeping import Keeping
-from loommux_host.launch import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
+from loommux_host.keeper.supervisor import Keeping
+from loommux_host.processes.files import KernelFiles, create_server_directory
+from loommux_host.processes.launcher import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
 
-STANDIN = Path(__file__).with_name("standin_kernel.py")
+STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 
 
 class Settings:

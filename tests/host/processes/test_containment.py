@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 import pytest
-from trees import below
 
-from loommux_host.cgroups import own_group
-from loommux_host.forked import ForkedByKeeper
-from loommux_host.keeper_client import KeeperClient, KeeperRefused
+from loommux_host.keeper.client import KeeperClient, KeeperRefused
+from loommux_host.keeper.provisioner import ForkedByKeeper
+from loommux_host.processes.cgroups import own_group
+from tests.e2e.trees import below
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 SERVER = Path(__file__).with_name("standin_server.py")
@@ -396,7 +396,7 @@ def test_a_keeper_whose_successor_dies_too_waits_again(start_kept: Callable[...,
     server.process.wait()
     directory = Path(server.kernels[0]["directory"]).parent
     code = (
-        "import asyncio, os, sys; from pathlib import Path; from loommux_host.keeper_client import KeeperClient\n"
+        "import asyncio, os, sys; from pathlib import Path; from loommux_host.keeper.client import KeeperClient\n"
         "async def own():\n"
         "    await KeeperClient.take_over(Path(sys.argv[1])); os.kill(os.getpid(), 9)\n"
         "asyncio.run(own())"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loommux_host.faults import FRAMES, shown
+from loommux_host.processes.crash_stacks import FRAMES, shown
 
 CELL = '  File "/tmp/x/ipykernel_22337/2829193456.py", line {line} in {name}'
 OWN = '  File "/venv/lib/IPython/core/interactiveshell.py", line 3823 in run_code'

@@ -18,24 +18,24 @@ import psutil
 import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from loommux_host import files as files_module
-from loommux_host.cgroups import own_group
-from loommux_host.environment import kernel_environment
-from loommux_host.files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
-from loommux_host.keeping import Keeping
-from loommux_host.kernel_process import KernelProcess, read_log
-from loommux_host.launch import (
+from loommux_host.keeper.supervisor import Keeping
+from loommux_host.processes import files as files_module
+from loommux_host.processes.cgroups import own_group
+from loommux_host.processes.environment import kernel_environment
+from loommux_host.processes.files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
+from loommux_host.processes.kernel_process import KernelProcess, read_log
+from loommux_host.processes.launcher import (
     DirectoryRefused,
     Launcher,
     ServerDirectory,
     StartFailed,
     clean_up_after_dead_servers,
 )
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records.writer import RecordWriter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="inits are POSIX's")]
-STANDIN = Path(__file__).with_name("standin_kernel.py")
+STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
 
 
@@ -511,7 +511,7 @@ async def test_a_start_that_fails_shows_the_end_of_its_own_log(bench: Bench) -> 
 async def test_a_start_that_takes_too_long_fails_and_leaves_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loommux_host.launch.READY_SECONDS", 0.5)
+    monkeypatch.setattr("loommux_host.processes.launcher.READY_SECONDS", 0.5)
     files, launcher = bench.files(), bench.launcher("write=hm", "sleep")
     with pytest.raises(StartFailed, match="not ready after") as failed:
         await bench.start(launcher, files)
@@ -544,7 +544,7 @@ async def test_where_jupyters_directory_cannot_be_made_the_connection_file_is_be
 
 
 async def test_startup_files_get_their_own_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loommux_host.launch.READY_SECONDS", 0.0)
+    monkeypatch.setattr("loommux_host.processes.launcher.READY_SECONDS", 0.0)
     startup = bench.workspace / "startup"
     startup.mkdir()
     (startup / "10-slow.py").touch()
@@ -655,7 +655,7 @@ async def test_jupyter_client_can_manage_a_plain_kernel_through_an_init(
     from jupyter_client.manager import AsyncKernelManager
     from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
-    from loommux_host.provisioner import InitProvisioner
+    from loommux_host.processes.jupyter_provisioner import InitProvisioner
 
     def make(self: object, kernel_id: str, spec: KernelSpec, parent: object) -> InitProvisioner:
         return InitProvisioner(kernel_id=kernel_id, kernel_spec=spec, parent=parent)

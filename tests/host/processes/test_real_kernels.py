@@ -18,10 +18,10 @@ import psutil
 import pytest
 import zmq
 
-from loommux_host.channel import ChannelClosed, ZmqChannel
-from loommux_host.files import KernelFiles, create_server_directory
-from loommux_host.launch import KernelProcess, Launcher, StartFailed
-from loommux_kernel.protocol import Origin, OriginKind, Reply, State, Submission, now
+from loommux_host.kernels.channel import ChannelClosed, ZmqChannel
+from loommux_host.processes.files import KernelFiles, create_server_directory
+from loommux_host.processes.launcher import KernelProcess, Launcher, StartFailed
+from loommux_kernel.shared.protocol import Origin, OriginKind, Reply, State, Submission, now
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="inits are POSIX's")]
 ORIGIN = Origin(OriginKind.SESSION, "a test", "a-test")

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host.files import KernelFiles, ServerDirectory, create_server_directory
-from loommux_host.keeping import Keeping
-from loommux_host.kernel_limits import Groups, KernelLimits, Write, find
-from loommux_host.kernel_process import KernelProcess
-from loommux_host.launch import Launcher, clean_up_after_dead_servers
+from loommux_host.keeper.supervisor import Keeping
+from loommux_host.processes.files import KernelFiles, ServerDirectory, create_server_directory
+from loommux_host.processes.kernel_process import KernelProcess
+from loommux_host.processes.launcher import Launcher, clean_up_after_dead_servers
+from loommux_host.processes.resource_limits import Groups, KernelLimits, Write, find
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has control groups")
 MEMORY = 256 << 20

@@ -6,16 +6,16 @@ import json
 import unicodedata
 
 import pytest
-from answers import KERNEL, NOW, cell, execution, fields_of, rendered, text_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loommux_host.forgery import CLOSING, OPENING, entry, envelope, sendable, shown
-from loommux_host.render import TextBlock
-from loommux_host.results import KernelFacts, Notice, ReadAnswer, SearchAnswer, StatusAnswer
-from loommux_host.words import kernel_start_failed
-from loommux_kernel.protocol import Counts, State, Stream
-from loommux_kernel.records import DisplayRecord, SearchResult
+from loommux_host.facts.results import KernelFacts, Notice, ReadAnswer, SearchAnswer, StatusAnswer
+from loommux_host.facts.status_words import kernel_start_failed
+from loommux_host.rendering.forgery import CLOSING, OPENING, entry, envelope, sendable, shown
+from loommux_host.rendering.renderer import TextBlock
+from loommux_kernel.shared.protocol import Counts, State, Stream
+from loommux_kernel.shared.record_types import DisplayRecord, SearchResult
+from tests.host.answers import KERNEL, NOW, cell, execution, fields_of, rendered, text_of
 
 FORGED = [
     OPENING,

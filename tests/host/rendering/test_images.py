@@ -12,18 +12,18 @@ import zlib
 from typing import Any
 
 import pytest
-from answers import cell, execution, rendered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_render_limits import wire
 
-from loommux_host import images, pictures
-from loommux_host.images import ImageBlock, Piece, pieces
-from loommux_host.render import TextBlock
-from loommux_host.results import Notice
-from loommux_kernel.protocol import State
-from loommux_kernel.records import DisplayRecord
+from loommux_host.facts.results import Notice
+from loommux_host.rendering import image_codec, images
+from loommux_host.rendering.images import ImageBlock, Piece, pieces
+from loommux_host.rendering.renderer import TextBlock
+from loommux_kernel.shared.protocol import State
+from loommux_kernel.shared.record_types import DisplayRecord
+from tests.host.answers import cell, execution, rendered
+from tests.host.rendering.test_limits import wire
 
 BUDGET = 900_000
 
@@ -323,7 +323,8 @@ def test_an_execution_without_a_number_has_images_all_the_same() -> None:
 
 def test_pillow_is_imported_only_for_images() -> None:
     code = (
-        "import sys; from loommux_host.images import pieces; from loommux_kernel.records import DisplayRecord as D;"
+        "import sys; from loommux_host.rendering.images import pieces; "
+        "from loommux_kernel.shared.record_types import DisplayRecord as D;"
         "pieces([D(1, 0, 'display', {'text/plain': 'x'}, {})], 7, 1000); print('PIL' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -331,4 +332,4 @@ def test_pillow_is_imported_only_for_images() -> None:
 
 
 def test_the_limit_of_pixels_is_below_what_scaling_needs_in_memory() -> None:
-    assert pictures.MOST_PIXELS * 4 <= 400_000_000
+    assert image_codec.MOST_PIXELS * 4 <= 400_000_000

@@ -7,20 +7,20 @@ import re
 from typing import Any
 
 import pytest
-from answers import KERNEL, NOW, cell, counts, execution, fields_of, rendered, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loommux_host.excerpts import last_lines
-from loommux_host.images import ImageBlock
-from loommux_host.limits import FRAME_BYTES, Limits
-from loommux_host.render import Rendered, TextBlock, render
-from loommux_host.results import Answer, Notice, ReadAnswer, RestartAnswer, SearchAnswer, StatusAnswer
-from loommux_host.tokens import SHIPPED, Vocabulary
-from loommux_host.words import kernel_start_failed
-from loommux_kernel.lines import LineRange
-from loommux_kernel.protocol import Counts, State, Stream
-from loommux_kernel.records import SearchResult
+from loommux_host.facts.limits import FRAME_BYTES, Limits
+from loommux_host.facts.results import Answer, Notice, ReadAnswer, RestartAnswer, SearchAnswer, StatusAnswer
+from loommux_host.facts.status_words import kernel_start_failed
+from loommux_host.rendering.excerpts import last_lines
+from loommux_host.rendering.images import ImageBlock
+from loommux_host.rendering.renderer import Rendered, TextBlock, render
+from loommux_host.tokens.vocabulary import SHIPPED, Vocabulary
+from loommux_kernel.shared.lines import LineRange
+from loommux_kernel.shared.protocol import Counts, State, Stream
+from loommux_kernel.shared.record_types import SearchResult
+from tests.host.answers import KERNEL, NOW, cell, counts, execution, fields_of, rendered, text_of
 
 LINES = [f"line {n} " + "x" * (n % 140) for n in range(1, 12_045)]
 BODY = "".join(f"{line}\n" for line in LINES)

@@ -11,11 +11,12 @@ from typing import Any
 import nbformat
 import pytest
 
-from loommux_host import export
-from loommux_host.export import Part, notebook
-from loommux_host.results import Death
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream
-from loommux_kernel.records import RecordReader, RecordWriter
+from loommux_host.facts.results import Death
+from loommux_host.rendering import notebook as notebook_module
+from loommux_host.rendering.notebook import Part, notebook
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.writer import RecordWriter
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -163,7 +164,7 @@ def test_a_long_body_is_cut_to_its_ends_and_the_cell_says_so(store: Store) -> No
 
 
 def test_a_display_over_the_bound_is_left_out_and_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "BUNDLE", 1000)
+    monkeypatch.setattr(notebook_module, "BUNDLE", 1000)
     store.cell("x", lambda s: s.show({"text/plain": "<Figure>", "image/png": "A" * 2000}))
     assert outputs(store) == [("stdout", "<Figure>\n"), ("stderr", "[display 1: 2.0 KiB; left out of this notebook]\n")]
 

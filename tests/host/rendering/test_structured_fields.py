@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from answers import KERNEL, NOW, cell, execution, fields_of, rendered
 
-from loommux_host.results import (
+from loommux_host.facts.results import (
     Answer,
     Death,
     ExecutionStatusAnswer,
@@ -18,9 +17,10 @@ from loommux_host.results import (
     SearchAnswer,
     StatusAnswer,
 )
-from loommux_host.words import busy
-from loommux_kernel.protocol import Counts, Origin, OriginKind, State, Stream
-from loommux_kernel.records import SearchResult
+from loommux_host.facts.status_words import busy
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State, Stream
+from loommux_kernel.shared.record_types import SearchResult
+from tests.host.answers import KERNEL, NOW, cell, execution, fields_of, rendered
 
 KERNEL_FIELDS = {"id": "k1", "name": "report-cleanup", "busy": False, "pid": 4711, "process": 2}
 

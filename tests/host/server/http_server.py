@@ -13,24 +13,24 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
-from twins import Launching, say
 
-from loommux_host.auth import Access, access
-from loommux_host.binding import Binder
-from loommux_host.bodies import Bodies
+from loommux_host.api.feed import Feed
 from loommux_host.config import Config
-from loommux_host.events import Feed
-from loommux_host.http import HttpApp, Parts
-from loommux_host.kernel import Kernel
-from loommux_host.lease_policy import Policies, Policy
-from loommux_host.leasing import Leasing
-from loommux_host.memory_channel import Code, MemoryCell
-from loommux_host.observing import Place
-from loommux_host.registry import Registry
-from loommux_host.service import Service
-from loommux_host.serving import bound, run
-from loommux_host.sessions import Sessions
-from loommux_kernel.protocol import State
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.registry import Registry
+from loommux_host.leases.policy import Policies, Policy
+from loommux_host.server.http_app import HttpApp, Parts
+from loommux_host.server.http_server import bound, run
+from loommux_host.sessions.binding import Binder
+from loommux_host.sessions.callers import Sessions
+from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.usecases.inspection import Place
+from loommux_host.usecases.result_bodies import Bodies
+from loommux_host.usecases.service import Service
+from loommux_host.web.auth import Access, access
+from loommux_kernel.shared.protocol import State
+from tests.host.memory_channel import Code, MemoryCell
+from tests.host.twins import Launching, say
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"

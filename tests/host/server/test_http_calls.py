@@ -12,12 +12,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from http_server import ACCEPT, HttpServer, Raw, http_server, initialize, modern, tool_call
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from twins import Script, until
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tests.host.server.http_server import ACCEPT, HttpServer, Raw, http_server, initialize, modern, tool_call
+from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 LAB = {"X-Loommux-Resource": "lab"}

@@ -15,10 +15,10 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from http_server import ACCEPT, HttpServer, Raw, forever, http_server, initialize, modern, tool_call
-from twins import until
 
-from loommux_host import door
+from loommux_host.mcp import http as mcp_http
+from tests.host.server.http_server import ACCEPT, HttpServer, Raw, forever, http_server, initialize, modern, tool_call
+from tests.host.twins import until
 
 pytestmark = pytest.mark.anyio
 FOREVER = "%%loommux --wait 0.01 --silence 0.01\nforever"
@@ -123,7 +123,7 @@ async def come_and_go(server: HttpServer, count: int, round: str) -> None:
 async def all_is_over(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who vanished is looked for as requests of others come."""
     with monkeypatch.context() as patch:
-        patch.setattr(door, "IDLE_SECONDS", 0.2)
+        patch.setattr(mcp_http, "IDLE_SECONDS", 0.2)
         async with server.http() as http, asyncio.timeout(30):
             other = await Raw.open(http)
             while len(manager(server)._server_instances) > 1 or len(server.registry):
@@ -135,7 +135,7 @@ async def all_is_over(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> No
 # -- what may be left -------------------------------------------------------------------------
 
 
-def manager(server: HttpServer) -> door.Manager:
+def manager(server: HttpServer) -> mcp_http.Manager:
     return server.app._door._manager
 
 

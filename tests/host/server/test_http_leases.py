@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_server import Raw, http_server, modern
-from twins import Script, until
 
 from loommux_host.client import LeaseAwareClient
+from tests.host.server.http_server import Raw, http_server, modern
+from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 QUICK = "%%loommux --wait 0.2 --silence 0.2\nhold"
@@ -225,7 +225,7 @@ async def test_a_connection_client_without_a_stream_is_warned_in_every_result_lo
 ) -> None:
     async with http_server(tmp_path, **windows("connection", LONG)) as server, server.http() as http:
         raw = await Raw.open(http)
-        with caplog.at_level(logging.WARNING, "loommux_host.leasing"):
+        with caplog.at_level(logging.WARNING, "loommux_host.sessions.lease_enforcement"):
             assert "Lease alert" not in (await raw.cell("say")).text
             [kernel] = server.registry.mains()
             await until(lambda: server.leasing.held_by(kernel)[0].lease.standing == "unbound")

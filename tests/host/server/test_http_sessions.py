@@ -10,8 +10,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from http_server import HttpServer, Raw, http_server, modern, tool_call
-from twins import Script, until
+
+from tests.host.server.http_server import HttpServer, Raw, http_server, modern, tool_call
+from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 FOREVER = "%%loommux --wait 0.3 --silence 0.3\nforever"
@@ -19,7 +20,7 @@ FOREVER = "%%loommux --wait 0.3 --silence 0.3\nforever"
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[HttpServer]:
-    from http_server import forever
+    from tests.host.server.http_server import forever
 
     async with http_server(tmp_path, {FOREVER: forever}) as made:
         yield made

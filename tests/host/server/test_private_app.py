@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from http_server import HttpServer, http_server
-from twins import Script, until
 
-from loommux_host.control_socket import ControlSocket
-from loommux_host.kernel import Kernel
-from loommux_host.relay import Relay
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.relay_file import Relay
+from loommux_host.processes.private_socket import ControlSocket
+from tests.host.server.http_server import HttpServer, http_server
+from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twins import ME, OTHER, QT, Launching, Script, Server, say, server
 
-from loommux_host.envelope import Shown
-from loommux_host.kernel import Kernel
-from loommux_host.refused import Refused
-from loommux_host.registry import Registry
-from loommux_host.results import CellAnswer, Notice
-from loommux_host.sessions import AWAY_KEPT, Binding, Caller, OneKernel, Sessions
-from loommux_kernel.header import Header, parse
+from loommux_host.facts.refused import Refused
+from loommux_host.facts.results import CellAnswer, Notice
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.registry import Registry
+from loommux_host.sessions.callers import AWAY_KEPT, Binding, Caller, OneKernel, Sessions
+from loommux_host.sessions.envelope import Shown
+from loommux_kernel.shared.header import Header, parse
+from tests.host.twins import ME, OTHER, QT, Launching, Script, Server, say, server
 
 pytestmark = pytest.mark.anyio
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from loommux_host.envelope import Envelope, Late, Shown, Told, envelope
-from loommux_host.journal import KEPT, Journal
-from loommux_host.results import Death, Notice
-from loommux_kernel.protocol import Origin, OriginKind, State
+from loommux_host.facts.results import Death, Notice
+from loommux_host.kernels.journal import KEPT, Journal
+from loommux_host.sessions.envelope import Envelope, Late, Shown, Told, envelope
+from loommux_kernel.shared.protocol import Origin, OriginKind, State
 
 ME = Origin(OriginKind.SESSION, "claude", "me")
 OTHER = Origin(OriginKind.SESSION, "claude-1a2b3c4d", "other")

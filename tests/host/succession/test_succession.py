@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_host import files as files_module
 from loommux_host.config import Config
-from loommux_host.files import create_server_directory
-from loommux_host.journal import Journal
-from loommux_host.lease_decisions import Standing, Why
-from loommux_host.lease_notes import RETURN_SECONDS, note_of, recalled
-from loommux_host.lease_policy import Mode, Policies, Policy, Scope
-from loommux_host.lease_state import KeptKernel, Lease
-from loommux_host.leases import Leases
-from loommux_host.manifest import (
+from loommux_host.facts.results import Death
+from loommux_host.kernels.journal import Journal
+from loommux_host.leases.decisions import Standing, Why
+from loommux_host.leases.policy import Mode, Policies, Policy, Scope
+from loommux_host.leases.rules import Leases
+from loommux_host.leases.state import KeptKernel, Lease
+from loommux_host.processes import files as files_module
+from loommux_host.processes.files import create_server_directory
+from loommux_host.succession.lease_notes import RETURN_SECONDS, note_of, recalled
+from loommux_host.succession.manifest import (
     VERSIONS,
     BindingNote,
     BoundNote,
@@ -32,11 +33,10 @@ from loommux_host.manifest import (
     ProcessNote,
     ToldNote,
 )
-from loommux_host.manifest_files import IDENTITY, Damaged, encoded, read, write
-from loommux_host.recalling import journal_of, known_by, noticed_by
-from loommux_host.results import Death
-from loommux_host.succession import inherit
-from loommux_kernel.protocol import Origin, OriginKind, State
+from loommux_host.succession.restoration import journal_of, known_by, noticed_by
+from loommux_host.succession.storage import IDENTITY, Damaged, encoded, read, write
+from loommux_host.succession.takeover import inherit
+from loommux_kernel.shared.protocol import Origin, OriginKind, State
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has successors")]
 
@@ -136,7 +136,7 @@ def test_a_journal_goes_on_and_says_what_is_no_news(tmp_path: Path) -> None:
 
 
 def record(serial: int, state: State, kind: OriginKind = OriginKind.SESSION):
-    from loommux_kernel.records import ExecutionRecord
+    from loommux_kernel.shared.record_types import ExecutionRecord
 
     return ExecutionRecord(
         serial=serial, number=serial, origin=Origin(kind, "x"), source="1", state=state, submitted_at=1.0,

@@ -17,11 +17,12 @@ import tiktoken
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loommux_host import tokens
-from loommux_host.limits import LONGEST_TOKEN_BYTES, TOKEN_LIMIT, always_within, never_within
-from loommux_host.tokens import LONGEST_TOKEN_WITH, SHIPPED, Vocabulary, VocabularyUnavailable
+import loommux_host
+from loommux_host.facts.limits import LONGEST_TOKEN_BYTES, TOKEN_LIMIT, always_within, never_within
+from loommux_host.tokens import vocabulary as counter
+from loommux_host.tokens.vocabulary import LONGEST_TOKEN_WITH, SHIPPED, Vocabulary, VocabularyUnavailable
 
-DATA = Path(tokens.__file__).parent / "data" / "o200k_base.tiktoken.gz"
+DATA = Path(loommux_host.__file__).parent / "data" / "o200k_base.tiktoken.gz"
 #: What pieces are made of: letters of all kinds, blanks of all kinds, what drags blanks along.
 ALPHABET = "aA zZ'sS1\u00e9\u4e2d\u3042\u0301\u01c5\u02b0😀/.,-=*\n\r\t\x0b\x1c\x1f\u00a0\u2028\u3000\ufeff\x85\u0661"
 TEXTS = st.one_of(st.text(ALPHABET, max_size=80), st.text(max_size=60))
@@ -64,7 +65,7 @@ def test_the_table_of_weights_is_what_the_vocabulary_says() -> None:
 def test_counts_add_up_at_every_cut(left: str, right: str) -> None:
     encoding = SHIPPED.encoding()
     text = left + right
-    for cut in tokens._CUT.finditer(text):
+    for cut in counter._CUT.finditer(text):
         at = cut.start()
         assert counted(encoding, text[:at]) + counted(encoding, text[at:]) == counted(encoding, text)
 
@@ -75,7 +76,7 @@ def test_a_text_counted_in_parts_has_the_count_of_the_whole(parts: list[str], ch
     text = "".join(parts)
     exact = counted(SHIPPED.encoding(), text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_CHUNK", chunk)
+        patch.setattr(counter, "_CHUNK", chunk)
         assert SHIPPED.count(text) == exact
         assert SHIPPED.within_limit(text, limit) == (exact <= limit)
 
@@ -84,10 +85,10 @@ def test_a_text_counted_in_parts_has_the_count_of_the_whole(parts: list[str], ch
 @given(TEXTS)
 def test_the_lower_bound_is_never_above_the_count(text: str) -> None:
     exact = counted(SHIPPED.encoding(), text)
-    encodable = tokens.encodable(text)
+    encodable = counter.encodable(text)
     if encodable:
-        assert tokens._lower_bound(encodable, encodable.encode(), 10_000) <= exact
-        assert tokens._lower_bound(encodable, encodable.encode(), 0) <= exact
+        assert counter._lower_bound(encodable, encodable.encode(), 10_000) <= exact
+        assert counter._lower_bound(encodable, encodable.encode(), 0) <= exact
 
 
 @settings(max_examples=150, deadline=None)
@@ -100,7 +101,7 @@ def test_the_lower_bound_is_never_above_the_count(text: str) -> None:
 def test_blank_runs_encoded_by_themselves_change_no_count(before: str, run: str, after: str, more: str) -> None:
     text = before + run + after + more
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_LONG_BLANK", tokens.re.compile(tokens._LONG_BLANK.pattern.replace("100000", "3")))
+        patch.setattr(counter, "_LONG_BLANK", counter.re.compile(counter._LONG_BLANK.pattern.replace("100000", "3")))
         assert SHIPPED.count(text) == counted(SHIPPED.encoding(), text)
 
 
@@ -213,6 +214,6 @@ def test_counting_never_uses_the_network_nor_a_cache(monkeypatch: pytest.MonkeyP
 
 
 def test_importing_the_module_loads_neither_tiktoken_nor_the_vocabulary() -> None:
-    code = "import sys, loommux_host.tokens as t; print('tiktoken' in sys.modules, t.SHIPPED._encoding)"
+    code = "import sys, loommux_host.tokens.vocabulary as t; print('tiktoken' in sys.modules, t.SHIPPED._encoding)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["False", "None"]

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from twins import ME, OTHER, PERSON, QT, Script, Server, fail, say, server, until
 
-from loommux_host import bodies
-from loommux_host.memory_channel import HELD_AT, MemoryCell, MemoryProcessInfo
-from loommux_host.results import (
+from loommux_host.facts.results import (
     Answer,
     CellAnswer,
     ExecutionStatusAnswer,
@@ -24,9 +21,12 @@ from loommux_host.results import (
     SearchAnswer,
     StatusAnswer,
 )
-from loommux_host.selection import Chosen
-from loommux_host.sessions import Caller
-from loommux_kernel.protocol import Counts, State, Stream
+from loommux_host.sessions.callers import Caller
+from loommux_host.usecases import result_bodies
+from loommux_host.usecases.execution_selection import Chosen
+from loommux_kernel.shared.protocol import Counts, State, Stream
+from tests.host.memory_channel import HELD_AT, MemoryCell, MemoryProcessInfo
+from tests.host.twins import ME, OTHER, PERSON, QT, Script, Server, fail, say, server, until
 
 pytestmark = pytest.mark.anyio
 A = TypeVar("A", bound=Answer)
@@ -251,7 +251,7 @@ async def test_waiting_ends_with_the_cell_and_gives_its_whole_result_again_and_a
 async def test_progress_is_sent_while_a_call_waits_and_its_failure_harms_nobody(
     at: Server, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loommux_host.waiting.PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr("loommux_host.kernels.wait_timers.PROGRESS_SECONDS", 0.05)
     sent: list[tuple[float, str]] = []
 
     async def progress(elapsed: float, last_line: str) -> None:
@@ -556,7 +556,7 @@ async def test_a_death_in_the_middle_of_a_cell_is_its_result_and_needs_no_tellin
 async def test_a_cell_that_ends_while_its_call_is_answered_is_not_said_to_run(
     at: Server, script: Script, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    loop, recent = asyncio.get_running_loop(), bodies._recent
+    loop, recent = asyncio.get_running_loop(), result_bodies._recent
 
     async def end() -> None:
         if how == "its process dies":
@@ -571,7 +571,7 @@ async def test_a_cell_that_ends_while_its_call_is_answered_is_not_said_to_run(
         asyncio.run_coroutine_threadsafe(end(), loop).result(20)
         return lines
 
-    monkeypatch.setattr(bodies, "_recent", after_its_end)
+    monkeypatch.setattr(result_bodies, "_recent", after_its_end)
     answer = of(CellAnswer, await at.service.run_cell(ME, "%%loommux --wait 0.1\nhold"))
     assert answer.execution is not None
     died = how == "its process dies"

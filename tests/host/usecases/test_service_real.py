@@ -12,15 +12,8 @@ from typing import TypeVar
 import pytest
 from jupyter_client.asynchronous.client import AsyncKernelClient
 
-from loommux_host.bodies import Bodies
 from loommux_host.config import Config
-from loommux_host.files import KernelFiles
-from loommux_host.kernel import Kernel
-from loommux_host.launch import Launcher, create_server_directory
-from loommux_host.launching import KernelLaunching
-from loommux_host.observing import Place
-from loommux_host.registry import Registry
-from loommux_host.results import (
+from loommux_host.facts.results import (
     Answer,
     CellAnswer,
     ExecutionStatusAnswer,
@@ -30,10 +23,17 @@ from loommux_host.results import (
     RestartAnswer,
     StatusAnswer,
 )
-from loommux_host.service import Service
-from loommux_host.sessions import Caller, OneKernel, Sessions
-from loommux_host.tokens import SHIPPED
-from loommux_kernel.protocol import State
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.process_factory import KernelLaunching
+from loommux_host.kernels.registry import Registry
+from loommux_host.processes.files import KernelFiles
+from loommux_host.processes.launcher import Launcher, create_server_directory
+from loommux_host.sessions.callers import Caller, OneKernel, Sessions
+from loommux_host.tokens.vocabulary import SHIPPED
+from loommux_host.usecases.inspection import Place
+from loommux_host.usecases.result_bodies import Bodies
+from loommux_host.usecases.service import Service
+from loommux_kernel.shared.protocol import State
 
 pytestmark = pytest.mark.anyio
 A = TypeVar("A", bound=Answer)

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from twins import ME, Script, Server, say, server, until
 
-from loommux_host import life
-from loommux_host.memory_channel import MemoryChannel
-from loommux_host.reading import RecordsUnreadable, read_latest, reading
-from loommux_host.results import Answer, CellAnswer, Refusal
-from loommux_kernel.gate import Execution
-from loommux_kernel.protocol import Counts, Origin, OriginKind, Reply, State, Submission
-from loommux_kernel.starting import Starting
+from loommux_host.facts.results import Answer, CellAnswer, Refusal
+from loommux_host.kernels import life
+from loommux_host.kernels.record_reads import RecordsUnreadable, read_latest, reading
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, Reply, State, Submission
+from loommux_kernel.shared.records.start_note import Starting
+from tests.host.memory_channel import MemoryChannel
+from tests.host.twins import ME, Script, Server, say, server, until
 
 pytestmark = pytest.mark.anyio
 

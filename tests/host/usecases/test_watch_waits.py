@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from twins import ME, Server, server, until
 
-from loommux_host.limits import Limits
-from loommux_host.render import TextBlock, render
-from loommux_host.results import Answer, Refusal, StatusAnswer, WatchAnswer
-from loommux_host.structured import status_of
-from loommux_kernel.protocol import Outcome
+from loommux_host.facts.limits import Limits
+from loommux_host.facts.results import Answer, Refusal, StatusAnswer, WatchAnswer
+from loommux_host.rendering.renderer import TextBlock, render
+from loommux_host.rendering.structured_fields import status_of
+from loommux_kernel.shared.protocol import Outcome
+from tests.host.twins import ME, Server, server, until
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from loommux_host import auth, bodylimit
-from loommux_host.auth import Access, Guard, access, cookie_value, is_loopback, matches, set_cookie, split_host
+from loommux_host.web import auth, body_limit
+from loommux_host.web.auth import Access, Guard, access, cookie_value, is_loopback, matches, set_cookie, split_host
 
 TOKEN = "correct-horse-battery-staple"
 LOOPBACK = access("127.0.0.1", None, auth=True)
@@ -187,7 +187,7 @@ async def test_a_refusal_is_logged_without_query_headers_or_token(caplog: pytest
     rules = access("127.0.0.1", TOKEN, auth=True)
     headers = {"Authorization": f"Bearer {TOKEN}x", "Cookie": f"a={TOKEN}"}
     assert await status(rules, path=f"/api/resources?token={TOKEN}", headers=headers) == 401
-    said = [record.getMessage() for record in caplog.records if record.name == "loommux_host.auth"]
+    said = [record.getMessage() for record in caplog.records if record.name == "loommux_host.web.auth"]
     assert said == ["refused GET '/api/resources': 401 unauthorized"]
     assert TOKEN not in repr(said)
 
@@ -288,8 +288,8 @@ async def test_a_body_that_grows_too_large_never_reaches_the_app() -> None:
 
 
 async def test_a_body_that_does_not_come_is_waited_for_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodylimit, "BODY_SECONDS", 0.05)
-    monkeypatch.setattr(bodylimit, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(body_limit, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(body_limit, "PAUSE_SECONDS", 0.05)
 
     async def stalling() -> Message:
         if not begun:

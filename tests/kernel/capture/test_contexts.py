@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from loommux_kernel import contexts
-from loommux_kernel.contexts import current_execution
+from loommux_kernel.executions import contexts
+from loommux_kernel.executions.contexts import current_execution
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kernel_process import TIMEOUT, Client, KernelProcess
-from reading import execution, text
 
-from loommux_kernel import descriptorfile, descriptors, libc
-from loommux_kernel.descriptorfile import BLOCK_BYTES, PUNCH_BYTES
-from loommux_kernel.descriptors import Descriptors
-from loommux_kernel.ordered import OrderedQueue, Step
-from loommux_kernel.protocol import State, Stream, now
-from loommux_kernel.records import finish
+from loommux_kernel.capture import append_file, descriptors, libc
+from loommux_kernel.capture.append_file import BLOCK_BYTES, PUNCH_BYTES
+from loommux_kernel.capture.descriptors import Descriptors
+from loommux_kernel.capture.queue import OrderedQueue, Step
+from loommux_kernel.shared.protocol import State, Stream, now
+from loommux_kernel.shared.records.finisher import finish
+from tests.kernel.kernel_process import TIMEOUT, Client, KernelProcess
+from tests.kernel.reading import execution, text
 
 #: Times of changes, in nanoseconds.
 TICKS = itertools.count(1)
@@ -140,8 +140,8 @@ def test_without_inotify_the_same_is_found_by_looking(
 ) -> None:
     monkeypatch.setattr(libc, "watch_directory", lambda path: None)
     monkeypatch.setattr(descriptors, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(descriptorfile, "fcntl", None)
-    monkeypatch.setattr(descriptorfile, "_children", lambda: False)  # other tests have left some
+    monkeypatch.setattr(append_file, "fcntl", None)
+    monkeypatch.setattr(append_file, "_children", lambda: False)  # other tests have left some
     made, taken = Descriptors(tmp_path, queue), Taken()
     made.open()
     try:
@@ -402,11 +402,11 @@ WRITES_BEHIND_PYTHON = """\
 import asyncio, os, sys, threading, time
 from pathlib import Path
 from types import SimpleNamespace
-from loommux_kernel.gate import Execution
-from loommux_kernel.output import Output
-from loommux_kernel.protocol import Origin, OriginKind, Stream, now
-from loommux_kernel.records import RecordReader
-from loommux_kernel.relay import RelayedWriter
+from loommux_kernel.executions.gate import Execution
+from loommux_kernel.capture.output import Output
+from loommux_kernel.shared.protocol import Origin, OriginKind, Stream, now
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.relay import RelayedWriter
 
 place, first = Path(sys.argv[1]), sys.argv[2]
 (place / "fd").mkdir()

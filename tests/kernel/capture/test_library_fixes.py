@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_process import Client, KernelProcess
-from reading import text
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import text
 
 
 def test_the_shell_has_the_name_by_which_libraries_know_a_notebook(kernel: KernelProcess, server: Client) -> None:

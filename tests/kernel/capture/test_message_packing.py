@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_client.session import Session
 
-from loommux_kernel.wire import QuickSession
+from loommux_kernel.capture.message_packing import QuickSession
 
 KEY = b"a key"
 JSON = st.recursive(

@@ -7,10 +7,10 @@ import json
 
 import pytest
 import zmq
-from kernel_process import Client, KernelProcess
-from reading import displays, text, wait_text
 
-from loommux_kernel.protocol import ExecutionEnded, ExecutionStarted, OutputArrived, State, Stream
+from loommux_kernel.shared.protocol import ExecutionEnded, ExecutionStarted, OutputArrived, State, Stream
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import displays, text, wait_text
 
 
 def test_displays_stand_between_the_texts(kernel: KernelProcess, server: Client) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_process import Client, KernelProcess
 
-from loommux_kernel.notices import Notices, shorten
-from loommux_kernel.protocol import NOTICE_CHARACTERS, NOTICES_KEPT, ExecutionEnded, NoticeGiven, State
+from loommux_kernel.capture.notices import Notices, shorten
+from loommux_kernel.shared.protocol import NOTICE_CHARACTERS, NOTICES_KEPT, ExecutionEnded, NoticeGiven, State
+from tests.kernel.kernel_process import Client, KernelProcess
 
 Given = tuple[int | None, int | None, str, str]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kernel_process import Client, KernelProcess
-from reading import text, wait_text
 
-from loommux_kernel.protocol import Counts, NoticeGiven, OutputArrived, State, Stream
+from loommux_kernel.shared.protocol import Counts, NoticeGiven, OutputArrived, State, Stream
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import text, wait_text
 
 #: Python 3.12 and later warn in the cell that forks, as every kernel has threads.
 FORKS_QUIETLY = "import warnings; warnings.filterwarnings('ignore', message='.*multi-threaded')\n"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kernel_process import Client, KernelProcess
-from reading import text
-
-from loommux_kernel.protocol import Stream
-from loommux_kernel.views import Views
+from loommux_kernel.capture.widget_text import Views
+from loommux_kernel.shared.protocol import Stream
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import text
 
 WIDGETS = "import ipywidgets as w\nfrom IPython.display import display, clear_output\n"
 

@@ -18,7 +18,8 @@ from IPython.core.magics._table import BUILTIN_LAZY_MAGICS, MAGICS_CLASSES
 from IPython.core.magics.script import ScriptMagics
 from jupyter_client.session import DONE, Session
 
-from loommux_kernel import contexts, processes
+from loommux_kernel.capture import fork_hooks
+from loommux_kernel.executions import contexts
 
 
 def _source(thing: object) -> str:
@@ -82,7 +83,7 @@ def test_multiprocessing_spawns_through_the_wrapped_name() -> None:
 
     assert "_posixsubprocess.fork_exec" in _source(util.spawnv_passfds)
     assert callable(_posixsubprocess.fork_exec)
-    assert "subprocess.Popen" in processes.STARTS
+    assert "subprocess.Popen" in fork_hooks.STARTS
 
 
 @pytest.mark.anyio

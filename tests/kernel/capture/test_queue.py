@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from loommux_kernel import ordered
-from loommux_kernel.ordered import Channel, OrderedQueue, Said, Step
-from loommux_kernel.protocol import Stream
+from loommux_kernel.capture import queue as queue_module
+from loommux_kernel.capture.queue import Channel, OrderedQueue, Said, Step
+from loommux_kernel.shared.protocol import Stream
 
 OUT, ERR = Channel(1, Stream.STDOUT), Channel(1, Stream.STDERR)
 LATER = Channel(2, Stream.STDERR)
@@ -57,7 +57,7 @@ def test_a_drain_takes_about_its_budget() -> None:
 
 
 def test_a_writer_that_is_too_fast_waits_until_the_drain_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "PENDING_BYTES", 1000)
+    monkeypatch.setattr(queue_module, "PENDING_BYTES", 1000)
     queue = OrderedQueue()
     queue.text(OUT, "x" * 500)
     written = threading.Event()
@@ -75,16 +75,16 @@ def test_a_writer_that_is_too_fast_waits_until_the_drain_has_room(monkeypatch: p
 
 
 def test_the_draining_thread_itself_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "PENDING_BYTES", 10)
+    monkeypatch.setattr(queue_module, "PENDING_BYTES", 10)
     queue = OrderedQueue()
     queue.drainer = threading.get_ident()
     queue.text(OUT, "x" * 1000)
 
 
 def test_a_store_that_stalls_stops_nobody_and_keeps_what_is_recent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "PENDING_BYTES", 1000)
-    monkeypatch.setattr(ordered, "STALLED_BYTES", 4000)
-    monkeypatch.setattr(ordered, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(queue_module, "PENDING_BYTES", 1000)
+    monkeypatch.setattr(queue_module, "STALLED_BYTES", 4000)
+    monkeypatch.setattr(queue_module, "STALL_SECONDS", 0.1)
     queue = OrderedQueue()
     queue.put(lambda recorder: None)
     started = time.monotonic()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import psutil
 import pytest
-from kernel_process import Client, KernelProcess
-from reading import displays, execution, text
 
-from loommux_kernel.protocol import Stream
+from loommux_kernel.shared.protocol import Stream
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import displays, execution, text
 
 MEGABYTE = 1_000_000
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.ends import MESSAGE_CHARACTERS, End, end_of, message_of, safe_text
-from loommux_kernel.protocol import State
+from loommux_kernel.executions.ends import MESSAGE_CHARACTERS, End, end_of, message_of, safe_text
+from loommux_kernel.shared.protocol import State
 
 
 class Mute(Exception):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from loommux_kernel.gate import Aim, Execution, Gate, Refusal, Request, Withdrawal
-from loommux_kernel.protocol import Origin, OriginKind, Submission
+from loommux_kernel.executions.gate import Aim, Execution, Gate, Refusal, Request, Withdrawal
+from loommux_kernel.shared.protocol import Origin, OriginKind, Submission
 
 SESSION = Origin(OriginKind.SESSION, "session claude", "claude-1")
 QTCONSOLE = Origin(OriginKind.CLIENT, "qtconsole", "jupyter-1")

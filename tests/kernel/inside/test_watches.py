@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_process import Client, KernelProcess
-
-from loommux_kernel.protocol import NoticeGiven, Outcome, State, Stream, WatchEnded, WatchStarted
-from loommux_kernel.records import RecordReader
+from loommux_kernel.shared.protocol import NoticeGiven, Outcome, State, Stream, WatchEnded, WatchStarted
+from loommux_kernel.shared.records.reader import RecordReader
+from tests.kernel.kernel_process import Client, KernelProcess
 
 
 def text_of(kernel: KernelProcess, serial: int, stream: Stream = Stream.COMBINED) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from kernel_process import Client
 
-from loommux_kernel.preview import PREVIEW
-from loommux_kernel.protocol import ExecutionStarted
-from loommux_kernel.variables import MOST, variables
+from loommux_kernel.preview.values import PREVIEW
+from loommux_kernel.preview.variables import MOST, variables
+from loommux_kernel.shared.protocol import ExecutionStarted
+from tests.kernel.kernel_process import Client
 
 
 def told(**namespace: Any) -> dict[str, dict[str, Any]]:

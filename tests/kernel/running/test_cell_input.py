@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kernel_process import Client, KernelProcess
 
-from loommux_kernel.protocol import State
+from loommux_kernel.shared.protocol import State
+from tests.kernel.kernel_process import Client, KernelProcess
 
 
 def test_a_header_is_taken_out_and_the_history_keeps_it(server: Client) -> None:

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kernel_process import TIMEOUT, Client, KernelProcess
 
-from loommux_kernel.control import Control
-from loommux_kernel.protocol import CONTROL_REQUESTS, ExecutionStarted, OutputArrived, State, Stream
-from loommux_kernel.records import RecordReader
+from loommux_kernel.running.control_requests import Control
+from loommux_kernel.shared.protocol import CONTROL_REQUESTS, ExecutionStarted, OutputArrived, State, Stream
+from loommux_kernel.shared.records.reader import RecordReader
+from tests.kernel.kernel_process import TIMEOUT, Client, KernelProcess
 
 
 def test_the_status_of_an_idle_kernel(server: Client, kernel: KernelProcess) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
-from kernel_process import Client, KernelProcess
 
-from loommux_kernel.clients import Clients, program_name
-from loommux_kernel.protocol import (
+from loommux_kernel.running.foreign_clients import Clients, program_name
+from loommux_kernel.shared.protocol import (
     METADATA_KEY,
     ExecutionEnded,
     ExecutionStarted,
@@ -25,6 +24,7 @@ from loommux_kernel.protocol import (
     Submission,
     now,
 )
+from tests.kernel.kernel_process import Client, KernelProcess
 
 ME = "ada"
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kernel_process import Client, KernelProcess
 
-from loommux_kernel import offspring
-from loommux_kernel.offspring import Offspring, Process, Table
-from loommux_kernel.protocol import ExecutionEnded, ExecutionStarted, NoticeGiven, OutputArrived, Reply, State
+from loommux_kernel.running import cell_processes
+from loommux_kernel.running.cell_processes import Offspring, Process, Table
+from loommux_kernel.shared.protocol import ExecutionEnded, ExecutionStarted, NoticeGiven, OutputArrived, Reply, State
+from tests.kernel.kernel_process import Client, KernelProcess
 
 CELLS = 120
 
@@ -84,7 +84,7 @@ def test_a_cell_and_the_processes_it_waits_for_are_interrupted(
 
 
 def descendants(kernel: KernelProcess) -> set[int]:
-    return {p.pid for p in Offspring(kernel.process.pid)._ours(offspring.read_table())}
+    return {p.pid for p in Offspring(kernel.process.pid)._ours(cell_processes.read_table())}
 
 
 def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -127,7 +127,7 @@ def test_a_background_server_of_an_earlier_cell_survives_and_so_do_its_children(
     assert len(signalled) == 1
     check = "assert server.poll() is None; server.kill(); server.wait()"
     assert server.run(check).state is State.COMPLETED
-    sleeper = next(p for p in offspring.read_table().values() if p.pid in kept and p.parent != kernel.process.pid)
+    sleeper = next(p for p in cell_processes.read_table().values() if p.pid in kept and p.parent != kernel.process.pid)
     os.kill(sleeper.pid, signal.SIGKILL)
 
 
@@ -361,9 +361,9 @@ def test_what_was_born_before_the_cell_is_not_its_own() -> None:
 def test_the_process_table_shows_this_process_and_its_child() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        seen = offspring.read_table()
+        seen = cell_processes.read_table()
         assert seen[child.pid].parent == os.getpid()
-        assert offspring.alive([seen[child.pid]]) == [seen[child.pid]]
+        assert cell_processes.alive([seen[child.pid]]) == [seen[child.pid]]
     finally:
         child.communicate()
-    assert offspring.alive([seen[child.pid]]) == []
+    assert cell_processes.alive([seen[child.pid]]) == []

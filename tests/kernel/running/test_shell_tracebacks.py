@@ -6,11 +6,11 @@ import sys
 import time
 
 import pytest
-from kernel_process import Client, KernelProcess
-from reading import text
 
-from loommux_kernel import tracebacks
-from loommux_kernel.protocol import State, Stream
+from loommux_kernel.shared.protocol import State, Stream
+from loommux_kernel.text import tracebacks
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import text
 
 
 def test_a_traceback_names_cell_and_line_and_has_no_colours(kernel: KernelProcess, server: Client) -> None:

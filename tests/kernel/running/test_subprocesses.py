@@ -8,11 +8,11 @@ import subprocess
 import time
 
 import pytest
-from kernel_process import Client, KernelProcess
-from reading import text
 
-from loommux_kernel import commands
-from loommux_kernel.protocol import State, Stream
+from loommux_kernel.running import subprocesses
+from loommux_kernel.shared.protocol import State, Stream
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import text
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,16 @@ def test_an_interrupted_command_has_ended_before_its_cell(kernel: KernelProcess,
 
 
 def test_an_exit_code_is_worded_with_its_signal() -> None:
-    assert commands.words(0, "true") is None
-    assert commands.words(3, "pytest  -q\n") == "[exit code 3: pytest -q]"
-    assert commands.words(-11, "crash") == "[ended by SIGSEGV: crash]"
-    assert commands.words(137, "oom") == "[exit code 137 (SIGKILL): oom]"
-    assert commands.words(-99, "odd") == "[exit code -99: odd]"
-    assert commands.words(1, "x" * 300) == f"[exit code 1: {'x' * 200}…]"
+    assert subprocesses.words(0, "true") is None
+    assert subprocesses.words(3, "pytest  -q\n") == "[exit code 3: pytest -q]"
+    assert subprocesses.words(-11, "crash") == "[ended by SIGSEGV: crash]"
+    assert subprocesses.words(137, "oom") == "[exit code 137 (SIGKILL): oom]"
+    assert subprocesses.words(-99, "odd") == "[exit code -99: odd]"
+    assert subprocesses.words(1, "x" * 300) == f"[exit code 1: {'x' * 200}…]"
 
 
 def test_an_interrupt_ends_what_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "GRACE", (0.05, 0.05, 10.0))
+    monkeypatch.setattr(subprocesses, "GRACE", (0.05, 0.05, 10.0))
     real = subprocess.Popen.wait
     calls: list[int] = []
 
@@ -152,6 +152,6 @@ def test_an_interrupt_ends_what_does_not_listen(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(subprocess.Popen, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
-        commands.run(["sh", "-c", "trap '' INT TERM; while :; do sleep 0.01; done"])
+        subprocesses.run(["sh", "-c", "trap '' INT TERM; while :; do sleep 0.01; done"])
     with pytest.raises(ProcessLookupError):
         os.kill(calls[0], 0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kernel_process import Client, KernelProcess
-from reading import text
 
-from loommux_kernel.protocol import State, Stream
+from loommux_kernel.shared.protocol import State, Stream
+from tests.kernel.kernel_process import Client, KernelProcess
+from tests.kernel.reading import text
 
 #: Code that waits for somebody to type: never hangs, never passes unnoticed.
 PROMPTS = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loommux_kernel.bundles import bundle_text, no_text_line
+from loommux_kernel.shared.bundles import bundle_text, no_text_line
 
 OBJECT = "<IPython.core.display.Markdown object>"
 

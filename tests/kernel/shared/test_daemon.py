@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from loommux_kernel.client import Daemon, DaemonError, Kernels
-from loommux_kernel.handles import Told
+from loommux_kernel.shared.handles import Told
 
 TIMEOUT = 0.3
 #: A call that hangs would take as long as the server lives.

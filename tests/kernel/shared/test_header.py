@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.header import Header, InvalidHeader, parse
+from loommux_kernel.shared.header import Header, InvalidHeader, parse
 
 
 def test_a_cell_without_a_header_has_none() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.lines import LineRange, clip
+from loommux_kernel.shared.lines import LineRange, clip
 
 ends = st.one_of(st.none(), st.integers(-30, 30).filter(bool))
 

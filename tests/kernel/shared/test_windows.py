@@ -10,9 +10,9 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel import windows
-from loommux_kernel.search import Query, QueryTooExpensive
-from loommux_kernel.windows import LongLine, count_literal, width
+from loommux_kernel.shared import windows
+from loommux_kernel.shared.search import Query, QueryTooExpensive
+from loommux_kernel.shared.windows import LongLine, count_literal, width
 
 PATTERNS = [
     "a", "ab", "^a", "a$", "^", "$", "", r"\b", r"\Ba", "a?", "ab|b", "(?:a|ab)(?:c|bcd)?", "[ab]{2}", "a{1,3}b",
@@ -68,5 +68,5 @@ def test_a_long_line_is_a_row_as_it_is_shown_with_lines_around_it() -> None:
 
 def test_a_pattern_that_takes_too_long_is_given_up_in_a_long_line_too() -> None:
     slow = LongLine("a", lambda: ["a" * 70, "b"])
-    with patch("loommux_kernel.search.BUDGET", 0.2), pytest.raises(QueryTooExpensive):
+    with patch("loommux_kernel.shared.search.BUDGET", 0.2), pytest.raises(QueryTooExpensive):
         Query.build("(a|aa)+$", "regex").search([(1, slow)], 1)

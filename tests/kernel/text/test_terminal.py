@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.controls import ControlFilter
-from loommux_kernel.longrow import LONG, PART, LongRow
-from loommux_kernel.terminal import SCREEN_LINES, SLICE, Terminal, flatten
+from loommux_kernel.text.controls import ControlFilter
+from loommux_kernel.text.long_row import LONG, PART, LongRow
+from loommux_kernel.text.terminal import SCREEN_LINES, SLICE, Terminal, flatten
 
 
 def whole(terminal: Terminal) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream
-from loommux_kernel.recorddisk import RETRY
-from loommux_kernel.records import RecordReader, RecordWriter
-from loommux_kernel.recordwriter import WAITING_BYTES
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records.disk import RETRY
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.writer import WAITING_BYTES, RecordWriter
 
 resource = pytest.importorskip("resource")
 SESSION = Origin(OriginKind.SESSION, "session", "caller")
@@ -25,8 +25,9 @@ BUDGET = 1 << 30
 WRITE_UNTIL_KILLED = """
 import os, random, signal, sys
 from pathlib import Path
-from loommux_kernel.protocol import Origin, OriginKind, Stream
-from loommux_kernel.records import RecordReader, RecordWriter
+from loommux_kernel.shared.protocol import Origin, OriginKind, Stream
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.writer import RecordWriter
 
 def child(path, serial, pipe):
     writer = RecordWriter.open(path, 1 << 30, lambda text: os._exit(9))
@@ -85,8 +86,8 @@ def test_a_hundred_kills_in_the_middle_of_writing_lose_nothing_that_was_committe
 WRITE_STEADILY = """
 import sys, time
 from pathlib import Path
-from loommux_kernel.protocol import Origin, OriginKind, Stream
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.shared.protocol import Origin, OriginKind, Stream
+from loommux_kernel.shared.records.writer import RecordWriter
 
 writer = RecordWriter.open(Path(sys.argv[1]), 1 << 30, lambda text: sys.exit(text))
 writer.begin(1, 1, Origin(OriginKind.SESSION, "s", "c"), "source", 1.0, 1.0)
@@ -296,8 +297,9 @@ def test_a_forked_child_touches_nothing(troubled: Troubled) -> None:
 FORK_AMID = """
 import os, sys, threading, time
 from pathlib import Path
-from loommux_kernel.protocol import Origin, OriginKind, Stream
-from loommux_kernel.records import RecordReader, RecordWriter
+from loommux_kernel.shared.protocol import Origin, OriginKind, Stream
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.writer import RecordWriter
 
 path = Path(sys.argv[1])
 writer = RecordWriter.open(path, 1 << 30, sys.exit)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from loommux_kernel.finisher import ROOM
-from loommux_kernel.lines import Query
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream
-from loommux_kernel.records import RecordReader, RecordWriter, finish
-from loommux_kernel.starting import HEAD
+from loommux_kernel.shared.lines import Query
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records.finisher import ROOM, finish
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.start_note import HEAD
+from loommux_kernel.shared.records.writer import RecordWriter
 
 SESSION = Origin(OriginKind.SESSION, "session", "caller")
 

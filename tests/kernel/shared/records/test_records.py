@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loommux_kernel.lines import Query
-from loommux_kernel.longrow import PART
-from loommux_kernel.protocol import Counts, Origin, OriginKind, State, Stream
-from loommux_kernel.records import RecordReader, RecordWriter
-from loommux_kernel.streamlog import CHUNK
-from loommux_kernel.terminal import Terminal
+from loommux_kernel.shared.lines import Query
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.stream_log import CHUNK
+from loommux_kernel.shared.records.writer import RecordWriter
+from loommux_kernel.text.long_row import PART
+from loommux_kernel.text.terminal import Terminal
 
 SESSION = Origin(OriginKind.SESSION, "session claude-1a2b3c4d", "caller")
 BUDGET = 1 << 30

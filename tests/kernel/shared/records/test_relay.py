@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from loommux_kernel import relay
-from loommux_kernel.protocol import Origin, OriginKind, State, Stream
-from loommux_kernel.records import RecordReader, finish
-from loommux_kernel.relay import RelayedWriter
-from loommux_kernel.starting import HEAD
+from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
+from loommux_kernel.shared.records import relay
+from loommux_kernel.shared.records.finisher import finish
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.relay import RelayedWriter
+from loommux_kernel.shared.records.start_note import HEAD
 
 ORIGIN = Origin(OriginKind.KERNEL, "kernel /main")
 

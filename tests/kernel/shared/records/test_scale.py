@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from loommux_kernel.lines import Query
-from loommux_kernel.protocol import Stream
-from loommux_kernel.records import RecordReader
+from loommux_kernel.shared.lines import Query
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.reader import RecordReader
 
 WRITE = """
 import sys
 from pathlib import Path
-from loommux_kernel.protocol import Origin, OriginKind, Stream
-from loommux_kernel.records import RecordWriter
+from loommux_kernel.shared.protocol import Origin, OriginKind, Stream
+from loommux_kernel.shared.records.writer import RecordWriter
 
 def memory(what):
     return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if what in line)

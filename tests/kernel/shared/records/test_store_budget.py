@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from loommux_kernel.lines import Query
-from loommux_kernel.protocol import Counts, Origin, OriginKind, State, Stream
-from loommux_kernel.records import ExecutionRecord, RecordReader, RecordWriter, retain
+from loommux_kernel.shared.lines import Query
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State, Stream
+from loommux_kernel.shared.record_types import ExecutionRecord
+from loommux_kernel.shared.records.kernel_budget import retain
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.writer import RecordWriter
 
 SESSION = Origin(OriginKind.SESSION, "session", "caller")
 BUDGET = 8 << 20

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_process import Launch
-from reading import text
 
-from loommux_kernel import unrecorded
-from loommux_kernel.finisher import MISSING
-from loommux_kernel.ordered import Channel, OrderedQueue
-from loommux_kernel.protocol import Stream, now
-from loommux_kernel.records import RecordReader, finish
-from loommux_kernel.recordstore import CODES
-from loommux_kernel.unrecorded import HALF_BYTES, Text, Unrecorded, left
+from loommux_kernel.capture.queue import Channel, OrderedQueue
+from loommux_kernel.shared.protocol import Stream, now
+from loommux_kernel.shared.records import unrecorded_text
+from loommux_kernel.shared.records.database import CODES
+from loommux_kernel.shared.records.finisher import MISSING, finish
+from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.unrecorded_text import HALF_BYTES, Text, Unrecorded, left
+from tests.kernel.kernel_process import Launch
+from tests.kernel.reading import text
 
 OUT = CODES[Stream.STDOUT]
 #: Lengths of texts; a few fill a half.
@@ -35,7 +35,7 @@ def texts_of(found: list[Text]) -> list[tuple[int, str]]:
 @given(st.lists(st.tuples(LENGTHS, st.integers(0, 40)), max_size=60))
 def test_what_is_left_is_what_was_put_and_not_recorded(tmp_path_factory: Any, steps: list[tuple[int, int]]) -> None:
     """After each text so many of them are recorded, as it happens to be; then the process dies."""
-    path = tmp_path_factory.mktemp("left") / unrecorded.FILE
+    path = tmp_path_factory.mktemp("left") / unrecorded_text.FILE
     file, put, recorded = Unrecorded(path), [], 0
     for length, more in steps:
         put.append(f"{len(put)}é".ljust(length, "x")[:length])
@@ -51,7 +51,7 @@ def test_what_is_left_is_what_was_put_and_not_recorded(tmp_path_factory: Any, st
 
 
 def test_what_fits_is_never_missing(tmp_path: Path) -> None:
-    path = tmp_path / unrecorded.FILE
+    path = tmp_path / unrecorded_text.FILE
     file = Unrecorded(path)
     for number in range(1, 20_001):
         file.put(1, OUT, f"line {number}\n")
@@ -63,9 +63,9 @@ def test_what_fits_is_never_missing(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_leaves_nothing_rather_than_nonsense(tmp_path: Path) -> None:
-    size = unrecorded.HEAD_BYTES + 2 * HALF_BYTES
-    not_text = bytes(unrecorded.HEAD_BYTES) + unrecorded._ENTRY.pack(1, 4, OUT, 0, 1) + b"\xff" * 4
-    path = tmp_path / unrecorded.FILE
+    size = unrecorded_text.HEAD_BYTES + 2 * HALF_BYTES
+    not_text = bytes(unrecorded_text.HEAD_BYTES) + unrecorded_text._ENTRY.pack(1, 4, OUT, 0, 1) + b"\xff" * 4
+    path = tmp_path / unrecorded_text.FILE
     for damage in (b"", b"\xff" * 200_000, random.Random(1).randbytes(size), not_text.ljust(size, b"\0")):
         path.write_bytes(damage)
         assert left(path, 0)[0] == []
@@ -74,11 +74,11 @@ def test_a_damaged_file_leaves_nothing_rather_than_nonsense(tmp_path: Path) -> N
 
 def test_a_forked_childs_queue_keeps_nothing(tmp_path: Path) -> None:
     queue = OrderedQueue()
-    queue.unrecorded = Unrecorded(tmp_path / unrecorded.FILE)
+    queue.unrecorded = Unrecorded(tmp_path / unrecorded_text.FILE)
     queue.text(Channel(1, Stream.STDOUT), "parent")
     queue.clear()
     queue.text(Channel(1, Stream.STDOUT), "child")
-    assert texts_of(left(tmp_path / unrecorded.FILE, 0)[0]) == [(1, "parent")]
+    assert texts_of(left(tmp_path / unrecorded_text.FILE, 0)[0]) == [(1, "parent")]
 
 
 #: Ways to die, with what they need.
@@ -108,7 +108,7 @@ def test_every_line_printed_before_a_death_is_recorded_once(launch: Launch, how:
     assert text(kernel, before.serial) == "before\n"
     finish(Path(kernel.launch.records), now())
     assert text(kernel, serial).splitlines() == lines, "nothing is recorded a second time"
-    assert not Path(kernel.launch.records).with_name(unrecorded.FILE).exists()
+    assert not Path(kernel.launch.records).with_name(unrecorded_text.FILE).exists()
 
 
 def test_what_was_too_much_is_told_where_it_is_missing(launch: Launch) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loommux_kernel.protocol import Stream
-from loommux_kernel.recordstore import Kind
-from loommux_kernel.screen import SCREEN_LINES
-from loommux_kernel.terminal import Terminal
-from loommux_kernel.transcript import Transcript
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.records.database import Kind
+from loommux_kernel.shared.records.transcript import Transcript
+from loommux_kernel.text.screen import SCREEN_LINES
+from loommux_kernel.text.terminal import Terminal
 
 OUT, ERR, RESULT, COMBINED = Stream.STDOUT, Stream.STDERR, Stream.RESULT, Stream.COMBINED
 

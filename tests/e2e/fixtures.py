@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driving import COMMAND, GONE, Agent, Lines, Place, Start, serving
+
+from tests.e2e.driving import COMMAND, GONE, Agent, Lines, Place, Start, serving
 
 
 @contextlib.contextmanager
