@@ -1,4 +1,4 @@
-"""The console command ``loommux``: an MCP server, over stdio unless told otherwise; `commands` has the rest.
+"""The console command ``loommux``: an MCP server, over stdio unless told otherwise; `command_line` has the rest.
 
 Owns what happens before there is an event loop and after it: the standard streams, the
 line and the exit code of a start that cannot work, the stacks on ``SIGUSR1``, logging.
@@ -13,8 +13,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from loommux_host.command_line import catalogue
-
 if TYPE_CHECKING:
     from loommux_host.config import Config
 
@@ -26,9 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if "_ARGCOMPLETE" in os.environ:
-        catalogue.complete()
+        from loommux_host.command_line.dispatch import complete
+
+        complete()
     if arguments and not arguments[0].startswith("-"):
-        return catalogue.dispatch(arguments)
+        from loommux_host.command_line.dispatch import dispatch
+
+        return dispatch(arguments)
     return run_server(arguments)
 
 
@@ -36,7 +38,8 @@ def run_server(arguments: Sequence[str]) -> int:
     """Be the MCP server that the flags describe, until its client is gone; returns the exit code."""
     # Hundreds of modules are about to be made and none let go: to collect meanwhile costs a third of the start.
     gc.disable()
-    from loommux_host.config import ConfigError, load, parse
+    from loommux_host.command_line.server_options import parse
+    from loommux_host.config import ConfigError, load
 
     options = parse(arguments)
     wire = None

@@ -2,8 +2,8 @@
 
 Owns the order of things around a cell: the gate admits it, the capture begins, IPython
 runs it with interrupts let in only meanwhile, its end is recorded, and then the reply
-leaves. How messages arrive is `listening`'s, how code is run `running`'s, the rules are
-`gate`'s, the record is `capture`'s. `app` makes the one instance.
+leaves. How messages arrive is `running.message_intake`'s, how code is run `running.cell_runner`'s, the rules are
+`executions.gate`'s, the record is `capture`'s. `app` makes the one instance.
 """
 
 from __future__ import annotations

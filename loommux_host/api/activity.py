@@ -1,7 +1,7 @@
 """What happens in the kernels, told as it happens.
 
-Owns the publishing into the feed of `events`, and waking those who follow a kernel's
-output. Listens to the registry; changes nothing. Built by `http` and `private_api`.
+Owns the publishing into the `feed`, and waking those who follow a kernel's
+output. Listens to the registry; changes nothing. Built by `server.http_app` and `server.private_app`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tool calls that are told as they happen: who, which tool, which kernel, how long, what came back.
 
-Owns the publishing of calls into the feed of `events`. Stands between a face and `calls`; changes
-nothing, and does nothing as long as there is no feed. Made by `http` and, over stdio, by `host`,
+Owns the publishing of calls into the `feed`. Stands between a face and `mcp.calls`; changes
+nothing, and does nothing as long as there is no feed. Made by `server.http_app` and, over stdio, by `server.host`,
 which has a feed once somebody looks.
 """
 

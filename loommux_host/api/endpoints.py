@@ -1,8 +1,8 @@
 """What an API endpoint is: its path, its arguments with their checks, its description (contract 10).
 
-Owns the reading of arguments from queries and JSON bodies, the one shape of errors, and
-the OpenAPI description that is generated from the table of endpoints. Knows no endpoint:
-`api` declares them. The kinds of values are those of the tools' `parameters`.
+Owns the reading of arguments from queries and JSON bodies, which HTTP status a refusal has,
+and the OpenAPI description that is generated from the table of endpoints. Knows no endpoint:
+`routes` declares them. The kinds of values are those of the tools' `mcp.parameters`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -25,6 +24,7 @@ from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.mcp.parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
 from loommux_host.version import VERSION
+from loommux_host.web.errors import error
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,9 @@ CODES = {
     "kernel_unresponsive": 409, "kernel_start_failed": 409, "too_many_kernels": 409, "idle": 409, "not_running": 409,
     "server_stopping": 503,
 }  # fmt: skip
-#: What `auth` may answer on every route.
+NDJSON = "application/x-ndjson"
+NOTEBOOK = "application/x-ipynb+json"
+#: What `web.auth` may answer on every route.
 FROM_GUARD = (401, 403, 408, 413, 415, 421)
 
 Arguments = dict[str, Any]
@@ -114,28 +116,6 @@ def checked(parameters: Sequence[Parameter], given: Mapping[str, object]) -> Arg
         except ValueError:
             raise BadArgument(parameter.name, value, f"it has to be {parameter.kind.allowed}") from None
     return arguments
-
-
-def error(code: int, status: str, message: str) -> JSONResponse:
-    """The one shape of everything that did nothing."""
-    body = {"ok": False, "status": status, "message": message}
-    return JSONResponse(body, status_code=code, headers={"cache-control": "no-store"})
-
-
-async def http_error(request: Request, raised: Exception) -> Response:
-    """What routing itself refuses: no such path, no such method."""
-    assert isinstance(raised, HTTPException)
-    status = {404: "not_found", 405: "method_not_allowed"}.get(raised.status_code, "invalid_request")
-    words = {404: "There is no such path.", 405: "This path does not take that method."}
-    answer = error(raised.status_code, status, words.get(raised.status_code, str(raised.detail)))
-    answer.headers.update(raised.headers or {})
-    return answer
-
-
-async def server_error(request: Request, raised: Exception) -> Response:
-    """A fault of this server: logged in full, told without its insides."""
-    log.error("%s %.200r failed", request.method, request.url.path, exc_info=raised)
-    return error(500, "internal_error", "The server failed to answer; its log says why.")
 
 
 def _from_query(parameters: Sequence[Parameter], request: Request) -> dict[str, object]:

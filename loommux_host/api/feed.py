@@ -4,7 +4,7 @@ Owns the last events and who reads them. A reader is a position in the one ring 
 all share, not a queue of its own: a slow one costs nothing and holds up nobody. When
 the ring has moved on past it, it is told how many events it has missed and goes on
 with the oldest that is there. Nothing here starts a task; one event loop. Knows no
-meaning of any event: `service` and `sessions` publish, the HTTP face and the console read.
+meaning of any event: `usecases.service` and `sessions` publish, the HTTP face and the console read.
 """
 
 from __future__ import annotations

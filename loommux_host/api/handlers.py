@@ -1,10 +1,10 @@
 """The JSON API under ``/api``: the twin of every page of the console (contract 10).
 
-Owns the table of endpoints and what each does with the use-cases of `service`, `fleet`
+Owns what each endpoint of `routes` does with the use-cases of `usecases.service`, `usecases.fleet`
 and `history`; how arguments are read and errors shaped is in `endpoints`. Whoever calls is
 a person: holds no lease, is told nothing in place of an agent, and is never refused for
 ownership. Only on the private socket kernels call too (`identity`), with the rights of
-`rights`. Built by `http` and `private_api`.
+`usecases.rights`. Built by `server.http_app` and `server.private_app`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from loommux_host.api.console_views import POWERLESS, Viewing, Which, Window
-from loommux_host.api.endpoints import CODES, Arguments, describe, error
+from loommux_host.api.endpoints import CODES, NDJSON, NOTEBOOK, Arguments
 from loommux_host.api.feed import Feed
 from loommux_host.api.history import History
 from loommux_host.api.identity import caller_of
 from loommux_host.api.relay_stream import Relaying
-from loommux_host.api.routes import NDJSON, NOTEBOOK, endpoints
 from loommux_host.console.page import login
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.phrases import one_line
@@ -40,6 +39,7 @@ from loommux_host.sessions.callers import Caller
 from loommux_host.usecases.fleet import Fleet
 from loommux_host.usecases.rights import Rights
 from loommux_host.usecases.service import Service
+from loommux_host.web.errors import error
 from loommux_kernel.shared.protocol import Stream
 
 
@@ -219,9 +219,6 @@ class Api:
 
     async def login(self, request: Request, arguments: Arguments) -> Response:
         return login(self.token, arguments["token"], request.headers.get("origin"))
-
-    async def description(self, request: Request, arguments: Arguments) -> dict[str, Any]:
-        return describe(endpoints(self))
 
     # -- inside -------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Who calls over the private socket: a kernel of this server, or one of its user's programs (contract 8).
 
 Owns the headers that say so and puts the caller into the request, where `api` finds it.
-What a caller may do is decided in `rights`. Used by `private_api` and
+What a caller may do is decided in `usecases.rights`. Used by `server.private_app` and
 `api`.
 """
 

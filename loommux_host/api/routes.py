@@ -1,24 +1,24 @@
 """The table of the API's endpoints: method, path, arguments, what may be refused (contract 10).
 
-Owns what an endpoint is called and takes; `api` has what it does, `endpoints` how it is
-served and described. Used by `http`, and by `api` for the description.
+Owns what an endpoint is called and takes; `handlers` has what it does, `endpoints` how it is
+served and described. Used by `server`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
+
+from starlette.requests import Request
 
 from loommux_host.api.console_views import MOST_CHARACTERS, MOST_LINES
-from loommux_host.api.endpoints import Endpoint
+from loommux_host.api.endpoints import NDJSON, NOTEBOOK, Arguments, Endpoint, describe
 from loommux_host.api.feed import KEPT_EVENTS
+from loommux_host.api.handlers import Api
 from loommux_host.kernels.journal import KEPT
 from loommux_host.leases.policy import SETTINGS, Mode
 from loommux_host.mcp.parameters import CELL, COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
 from loommux_host.mcp.tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
-
-if TYPE_CHECKING:
-    from loommux_host.api.handlers import Api
 
 #: The longest that one request waits, in seconds; a follower asks again.
 LONGEST_WAIT = 3600.0
@@ -124,8 +124,6 @@ RESOURCE = {"type": "object", "required": ["resource_id", "name", "kernel_state"
 RESOURCES = {"type": "object", "properties": {"resources": {"type": "array", "items": RESOURCE}}}
 NONE, CONFLICT = (), (404, 409)
 EVENTS, ANY = "text/event-stream", "*/*"
-NDJSON = "application/x-ndjson"
-NOTEBOOK = "application/x-ipynb+json"
 IPYNB = {"type": "object", "required": ["cells", "metadata", "nbformat", "nbformat_minor"]}
 VARIABLE = {
     "type": "object",
@@ -155,7 +153,11 @@ VARIABLES = {
 
 def endpoints(api: Api) -> list[Endpoint]:
     """All endpoints; of two that fit, the first is meant."""
-    return [
+
+    async def description(request: Request, arguments: Arguments) -> dict[str, Any]:
+        return describe(table)
+
+    table = [
         Endpoint("GET", "/api/resources", "All kernels.", api.resources, answer=RESOURCES, errors=NONE),
         Endpoint("POST", "/api/resources", "Open a child.", api.open, body=[PATH, CONTEXT], errors=CONFLICT),
         Endpoint("GET", "/api/resources/lookup", "Find one.", api.lookup, query=[PATH, CONTEXT], answer=RESOURCE),
@@ -187,5 +189,6 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", "/api/events", "What happens.", api.events, query=RECENT, errors=NONE, media_type=EVENTS),
         Endpoint("POST", "/api/login", "Let this browser in.", api.login, body=TOKEN, errors=NONE),
         Endpoint("GET", "/api/health", "Whether the server is there.", api.health, errors=NONE),
-        Endpoint("GET", "/api/openapi.json", "This description.", api.description, errors=NONE),
+        Endpoint("GET", "/api/openapi.json", "This description.", description, errors=NONE),
     ]
+    return table

@@ -2,7 +2,7 @@
 
 Owns the requests in flight: each is answered once, or not at all when it was cancelled. A
 request that did not reach the server is sent again; one that may have reached it only when a
-second time does no harm, since a cell must never run twice. `connect` owns the ends, `remote`
+second time does no harm, since a cell must never run twice. `commands.connect` owns the ends, `remote`
 the server.
 """
 

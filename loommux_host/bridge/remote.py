@@ -1,4 +1,4 @@
-"""A server over Streamable HTTP, as `bridge` sees it: a message goes there, messages come back.
+"""A server over Streamable HTTP, as `conversation` sees it: a message goes there, messages come back.
 
 Owns the requests: their headers in both protocol eras, the handshake's session and its renewal
 when the server has forgotten it, the standing stream and the pings that keep a lease, and which

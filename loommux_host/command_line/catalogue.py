@@ -1,26 +1,21 @@
-"""The subcommands of ``loommux``: what people do beside the server.
+"""The table of the subcommands of ``loommux``: what people do beside the server.
 
-Owns the table of them and the way from a command line to the module that runs one. Each
-module here has ``arguments(parser)`` and ``run(options) -> int``; `outcome` holds what they
-have in common. `cli` comes here only when the first word is a command, so a server's start
-never pays for them.
+Owns their names, one line on each for the help, and how each is used. The module of that
+name in `commands` does the work and is imported when it is needed. Read by `dispatch`,
+`server_options` and docs/generate.py.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-EXIT_USAGE = 2
-SHELLS = ("bash", "zsh", "fish")
-
 
 class Module(Protocol):
-    """What a module of this package offers."""
+    """What a module of `commands` offers."""
 
     def arguments(self, parser: ArgumentParser) -> None: ...
     def run(self, options: Namespace) -> int: ...
@@ -111,47 +106,3 @@ def fill(name: str, parser: ArgumentParser) -> Module:
     module.arguments(parser)
     parser.set_defaults(command=name)
     return module
-
-
-def dispatch(arguments: Sequence[str]) -> int:
-    """Run the command that `arguments` begins with; returns the exit code."""
-    from loommux_host.command_line.outcome import guarded
-
-    name, *rest = arguments
-    if name not in COMMANDS:
-        import difflib
-
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see loommux --help"
-        sys.stderr.write(f"loommux: there is no command {name!r}; {hint}\n")
-        return EXIT_USAGE
-    parser = ArgumentParser(prog=f"loommux {name}", allow_abbrev=False)
-    module = fill(name, parser)
-    # Mixed, for `logs report --process 1 8`; what `--` means only the other knows.
-    parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
-    return guarded(module.run, parse(rest))
-
-
-def everything() -> ArgumentParser:
-    """One parser for the server's flags and all commands, as completion and the reference want it."""
-    from loommux_host.config import parser as server_parser
-
-    whole = server_parser()
-    commands = whole.add_subparsers(metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        fill(name, commands.add_parser(name, help=command.summary, allow_abbrev=False))
-    return whole
-
-
-def complete() -> None:
-    """Answer a shell that asks what may follow; ends the process."""
-    import argcomplete
-
-    argcomplete.autocomplete(everything(), always_complete_options="long")
-
-
-def completion_code(shell: str) -> str:
-    """What a shell has to evaluate for completion to work."""
-    from argcomplete.shell_integration import shellcode
-
-    return shellcode(["loommux"], shell=shell)

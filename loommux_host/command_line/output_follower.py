@@ -1,6 +1,6 @@
 """Output of one cell, for commands that show it: all there is, or on as it arrives, within a time.
 
-Owns the loop of questions to the server and when it ends. Called by `run` and `logs`.
+Owns the loop of questions to the server and when it ends. Called by `commands.run` and `commands.logs`.
 """
 
 from __future__ import annotations

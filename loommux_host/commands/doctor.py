@@ -11,7 +11,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from loommux_host.command_line.outcome import DONE, FAILED, json_argument, say, show, show_json
-from loommux_host.config import ConfigError, load, parse
+from loommux_host.command_line.server_options import parse
+from loommux_host.config import ConfigError, load
 from loommux_host.diagnosis import trial
 from loommux_host.diagnosis.kernel_checks import findings
 from loommux_host.diagnosis.machine_checks import Check, all_of

@@ -2,7 +2,7 @@
 
 Owns which servers it shows, the way of a request to one of them, and the merging of their
 events into one stream, since a browser has few connections to spend. It keeps nothing: what
-is shown is the servers'. Checks of Host, Origin and token are those of `auth`. Served by
+is shown is the servers'. Checks of Host, Origin and token are those of `web.auth`. Served by
 `console`.
 """
 
@@ -25,11 +25,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from loommux_host.api.endpoints import error
 from loommux_host.console.page import LOGIN, login, open_paths, page_routes
 from loommux_host.processes.server_discovery import Server, living_servers
 from loommux_host.version import VERSION
 from loommux_host.web.auth import Guard, access
+from loommux_host.web.errors import error
 
 #: Seconds between two looks for servers that have come or gone, while somebody listens.
 LOOK_SECONDS = 3.0

@@ -2,7 +2,7 @@
 
 Owns which files there are, how they are sent, and the login. The page is written by hand and
 needs no build: what lies in ``console/`` is what a browser gets. Files are read when a browser
-first asks for them, so a server nobody looks at holds none. Built by `http` and `commands.gateway`.
+first asks for them, so a server nobody looks at holds none. Built by `server.http_app` and `gateway`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from loommux_host.api.endpoints import error
 from loommux_host.config import Config
 from loommux_host.version import VERSION
 from loommux_host.web.auth import matches, set_cookie
+from loommux_host.web.errors import error
 from loommux_kernel.shared.protocol import now
 
 HERE = Path(__file__).parent

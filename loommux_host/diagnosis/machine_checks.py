@@ -1,4 +1,4 @@
-"""What `doctor` looks at on this machine: interpreter, packages, directories, servers, hosts.
+"""What ``loommux doctor`` looks at on this machine: interpreter, packages, directories, servers, hosts.
 
 Each check says what it found, and where something is not as it should be, what to do. Starts no
 server and changes nothing. How kernels start and what ends with them is `loommux_host.diagnosis.kernel_checks`'s.

@@ -1,6 +1,6 @@
 """A server started over stdio as a host would, one cell run in it, and ended: does it work at all?
 
-Owns that one conversation, line by line, so that nothing of a client library is between. Called by `doctor`.
+Owns that one conversation, line by line, so that nothing of a client library is between. Called by `commands.doctor`.
 """
 
 from __future__ import annotations

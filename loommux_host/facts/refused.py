@@ -1,7 +1,7 @@
 """The exception by which a use-case is left when nothing was done.
 
-Its text and facts are a `Refusal`; `words` makes them. Raised by everything between
-`service` and `registry`, translated into an answer by `service` alone.
+Its text and facts are a `Refusal`; `status_words` makes them. Raised by everything between
+`usecases.service` and `registry`, translated into an answer by `usecases.service` alone.
 """
 
 from __future__ import annotations

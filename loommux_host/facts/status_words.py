@@ -1,6 +1,6 @@
 """Every status word of a result, once: what it means, and for a refusal its text.
 
-`service` and the faces refuse with the functions below, `render` words results with the
+`usecases.service` and the faces refuse with the functions below, `rendering.renderer` words results with the
 rest, and docs/reference.md is checked against the tables. A refusal reads
 ``<status>: <text>``; the texts here are templates, filled with short pieces of `phrases`.
 """

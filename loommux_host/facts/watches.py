@@ -1,7 +1,7 @@
 """The watches of one process as its host knows them (contract 8.4).
 
 Pure: events go in, what is pending and what has ended is kept. A process that ends takes
-its watches with it without a word. Owned by `mirror`; read by `watching` and `observing`.
+its watches with it without a word. Owned by `kernels.mirror`; read by `usecases.watch_waits` and `usecases.inspection`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a guard or an init waits for: its children, its owner, signals, commands.
 
 Owns the poll loop and the record of who died how. Knows nothing of what is done about it:
-`init_roles` decides, `init_ending` ends. Standard library only, and little of it.
+`roles` decides, `ending` ends. Standard library only, and little of it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import time
 
 from loommux_host.init.system import LINUX, signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from loommux_host.init.roles import Owner
-
 #: Descriptor of the socket towards the owner.
 OWNER = 0
 #: How long a socket that closed waits for proof that the owner is dead, not merely gone.
 OWNER_DEATH_SECONDS = 1.0
 #: `ru_maxrss` counts kilobytes on Linux, bytes on macOS.
 RSS_UNIT = 1024 if LINUX else 1
+
+
+class Owner:
+    """Who everything is done for. `ended` are descriptors of which each becomes readable when
+    it is time to end; `proof` is the one among them that says that the owner's process is dead.
+    """
+
+    def __init__(self, ended: list[int], proof: int) -> None:
+        self.ended, self.proof = [fd for fd in ended if fd >= 0], proof
 
 
 class Watch:

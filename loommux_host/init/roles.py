@@ -16,8 +16,8 @@ ended beside the kernel, and pids that they were not allowed to end). They are t
 and ``signal NUMBER``. After ``ended`` the guard lingers until it is told to ``leave``,
 because when the owner dies it removes the kernel's files.
 
-They begin in one of two ways. `init` runs `main`, in an interpreter of their own, when
-there is no keeper. A keeper forks them (`keeper_newborn`): then it is the guard's parent,
+They begin in one of two ways. `start` runs `main`, in an interpreter of their own, when
+there is no keeper. A keeper forks them (`keeper.forked_child`): then it is the guard's parent,
 what it forks is still in memory, and its death is one more reason to end everything.
 
 Standard library only, and little of it. Knows nothing of cells, Jupyter or records.
@@ -37,7 +37,7 @@ from loommux_host.init.ending import (
     shortages_of,
     system_shortages,
 )
-from loommux_host.init.poll_loop import OWNER, Watch, open_parent
+from loommux_host.init.poll_loop import OWNER, Owner, Watch, open_parent
 from loommux_host.init.system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
@@ -75,22 +75,13 @@ class Job:
         self.connection_file = values["connection"]
         #: A control group to make for the kernel; empty where that may not be done.
         self.group = values["group"]
-        #: Group, file, value and whether it is required, of each limit (`kernel_limits`).
+        #: Group, file, value and whether it is required, of each limit (`processes.resource_limits`).
         self.limits = [tuple(line.split("\t")) for line in values.get("limits", "").split("\n") if line]
 
     @property
     def groups(self) -> list[str]:
         """Every control group of the kernel's own, each once."""
         return list(dict.fromkeys(group for group in (self.group, *(limit[0] for limit in self.limits)) if group))
-
-
-class Owner:
-    """Who everything is done for. `ended` are descriptors of which each becomes readable when
-    it is time to end; `proof` is the one among them that says that the owner's process is dead.
-    """
-
-    def __init__(self, ended: list[int], proof: int) -> None:
-        self.ended, self.proof = [fd for fd in ended if fd >= 0], proof
 
 
 def main() -> None:

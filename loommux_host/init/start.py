@@ -2,7 +2,7 @@
 
 Runs as ``python -I -S init.py KEY=VALUE... -- COMMAND...`` and is only the way in: a
 script is compiled at every start, modules are not, and a kernel's start waits for this.
-What it is and does stands in `init_roles`. Started by `spawn`.
+What it is and does stands in `roles`. Started by `processes.spawn`.
 """
 # ruff: noqa: PTH100, PTH120
 

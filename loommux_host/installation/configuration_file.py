@@ -1,6 +1,6 @@
 """A host's configuration file: read, one entry put in, shown as a difference, written whole or not at all.
 
-Owns the file; `jsonc` and tomlkit own the text, `hosts` the place and the shape. Called by `install`.
+Owns the file; `jsonc` and tomlkit own the text, `hosts` the place and the shape. Called by `commands.install`.
 """
 
 from __future__ import annotations

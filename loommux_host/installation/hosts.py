@@ -1,4 +1,4 @@
-"""The MCP hosts that `install` knows: where each keeps its configuration, and what an entry looks like there.
+"""The MCP hosts that `commands.install` knows: where each keeps its configuration, and what an entry looks like there.
 
 Owns nothing but these facts; reads no file but to see whether a host is there. Checked against
 the hosts' documentation of November 2026.

@@ -1,7 +1,7 @@
 """JSON with comments, edited in place: one entry set, every other byte as it was.
 
 Hosts' configuration files are people's own: with comments, trailing commas, an order and an
-indentation that someone chose. Pure text in, text out; `settingsfile` calls this. It reads
+indentation that someone chose. Pure text in, text out; `configuration_file` calls this. It reads
 what VS Code reads: comments of both kinds, trailing commas, a byte order mark.
 """
 

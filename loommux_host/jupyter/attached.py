@@ -4,7 +4,7 @@
 
 Owns one thing: that Ctrl-C reaches the running cell. The clients refuse to interrupt a
 kernel that they have not started, but a kernel can be asked by a message. Everything else
-is theirs. Run in a process of its own by `attach`.
+is theirs. Run in a process of its own by `commands.attach`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A file in Jupyter's runtime directory is only a claim: a kernel is there when it answers,
 and its answer says what it is called now. Knows no server. Called by the commands that
-attach people (`attach`) and by the JupyterLab proxy.
+attach people (`commands.attach`) and by the JupyterLab proxy.
 """
 
 from __future__ import annotations

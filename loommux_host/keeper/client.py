@@ -1,7 +1,7 @@
 """The owner's end of a connection to a keeper: requests with deadlines, answers with descriptors.
 
 Owns one connection. Knows what `keeper` understands, not why it is asked, and starts
-nothing. Used by `keeping`, which has the keeper's process, and by `forked`.
+nothing. Used by `supervisor`, which has the keeper's process, and by `provisioner`.
 """
 
 from __future__ import annotations

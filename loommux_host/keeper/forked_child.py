@@ -1,7 +1,7 @@
 """What a process forked by a keeper must set right before it is what a new interpreter would be.
 
 Owns the two ways out of a fork: `be_guard`, and from there `enter_kernel`. What the guard
-does is `init_roles`'s, what a kernel does is ``loommux_kernel``'s. Called by `keeper`, in
+does is `init.roles`'s, what a kernel does is ``loommux_kernel``'s. Called by `keeper`, in
 the child; nothing here may fail for a reason that a new interpreter would not have.
 """
 # ruff: noqa: PTH100
@@ -25,7 +25,7 @@ from typing import Any
 from loommux_host.init.roles import Job, Owner, guard, open_parent
 from loommux_host.keeper.wire import Message
 
-#: The environment variable by which processes are found whose init is gone, see `orphans`.
+#: The environment variable by which processes are found whose init is gone, see `processes.leftovers`.
 MARK = "LOOMMUX_KERNEL_ID"
 MARK_LENGTH = 64
 NAME_FILE = "/proc/self/comm"

@@ -1,6 +1,6 @@
 """The keeper: forks the init and the kernel of every start from a process with the imports done.
 
-One for a server, started by `keeping` as ``python enter.py --keeper …`` with the kernels'
+One for a server, started by `supervisor` as ``python enter.py --keeper …`` with the kernels'
 interpreter. It holds no user code, no ZMQ context and no thread. It serves one *owner*, the
 server, over a connection that it was born with:
 

@@ -2,7 +2,7 @@
 
 What is known of the process, and how it ends, is the same: init and guard report to a
 socket of their own, whoever forked them. Where the keeper cannot, the process is spawned.
-Called by `keeping`.
+Called by `supervisor`.
 """
 
 from __future__ import annotations

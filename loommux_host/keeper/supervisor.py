@@ -1,8 +1,8 @@
 """The server's keeper: started, warmed behind the first kernel or before it, replaced when it dies, ended.
 
 Owns the keeper's process (or that of a dead server, once taken over) and makes provisioners
-that fork from it. What it does stands in `keeper`; what is said to it in `keeper_client`.
-Made by `host`; `launch` uses its provisioners.
+that fork from it. What it does stands in `keeper`; what is said to it in `client`.
+Made by `server.host`; `processes.launcher` uses its provisioners.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WARM_SECONDS = 30.0
 END_SECONDS = 2.0
 #: A keeper that could not be started is tried again after so long; until then kernels are spawned.
 AGAIN_SECONDS = 10.0
-#: Room for the names that forked processes are shown by, and for the mark of their kernel (`keeper_newborn`).
+#: Room for the names that forked processes are shown by, and for the mark of their kernel (`forked_child`).
 TITLE_ROOM, MARK_ROOM = 400, 64
 LOG = "keeper.log"
 

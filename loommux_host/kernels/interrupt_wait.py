@@ -1,7 +1,7 @@
 """Interrupting one execution, and seeing what came of it (contract 4).
 
 The kernel aims and escalates; here the aim is chosen and the outcome is watched, so that
-nothing is claimed that was not seen. Who may interrupt whom is decided by `service`.
+nothing is claimed that was not seen. Who may interrupt whom is decided by `usecases.service`.
 Called by `kernel`.
 """
 

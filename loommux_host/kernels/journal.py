@@ -2,7 +2,7 @@
 
 Pure. Everything gets an index that rises by one within the kernel, across its processes,
 so that one number per session says what that session has had. Only the latest entries of
-a kind are kept. `kernel` writes, `envelope` reads.
+a kind are kept. `kernel` writes, `sessions.envelope` reads.
 """
 
 from __future__ import annotations

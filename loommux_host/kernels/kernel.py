@@ -2,8 +2,8 @@
 
 Owns the processes one after the other: starting them, running cells in the living one,
 waiting, interrupting, restarting, and what remains of those that ended. It does not know
-who may do what (`service`), what each session was told (`sessions`), or how a process is
-made (`launch`). Called by `registry` and `service`.
+who may do what (`usecases.service`), what each session was told (`sessions`), or how a process is
+made (`processes.launcher`). Called by `registry` and `usecases.service`.
 
 States: nothing started → starting → running → (restarting → running)… ; a process that
 dies leaves the kernel without one, and the next call that needs one starts it.

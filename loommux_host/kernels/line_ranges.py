@@ -2,7 +2,7 @@
 
 A read may ask for a million lines or for one of fifty megabytes; the host holds only what
 can be shown: the first lines up to the limit, the last ones, and how much all of them are.
-Called by `observing` in a worker thread.
+Called by `usecases.inspection` in a worker thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came of asking a kernel for something. Facts for `service`; filled by `kernel`."""
+"""What came of asking a kernel for something. Facts for `usecases.service`; filled by `kernel`."""
 
 from __future__ import annotations
 

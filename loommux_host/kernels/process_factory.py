@@ -1,8 +1,8 @@
-"""How one kernel gets its processes: what joins `launch` and `channel` for `kernel`.
+"""How one kernel gets its processes: what joins `processes.launcher` and `channel` for `kernel`.
 
 Owns the files of one kernel, and the process that was begun for it before anybody asked:
 a server's first kernel starts while the rest of the server is still being imported.
-Made by `host`; called by `kernel` alone.
+Made by `server.host`; called by `kernel` alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading record stores in worker threads, so that the event loop never waits for a disk.
 
-Called by `life` and `service`.
+Called by `life` and `usecases.service`.
 """
 
 from __future__ import annotations

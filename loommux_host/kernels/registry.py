@@ -2,7 +2,7 @@
 
 Opens, finds, renames and retires kernels. Opening only makes the kernel; its process is
 started behind it, so two openers of one name always get the same kernel. It does not know
-sessions, nor why a kernel is opened or retired. Called by `sessions` and `service`.
+sessions, nor why a kernel is opened or retired. Called by `sessions` and `usecases.service`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two timers of a call, and the reports it sends while it waits (contract 3.3).
 
-Knows when to stop waiting, not for what. Called by `kernel`, `interrupting` and `service`.
+Knows when to stop waiting, not for what. Called by `kernel`, `interrupt_wait` and `usecases.service`.
 """
 
 from __future__ import annotations

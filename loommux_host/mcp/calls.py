@@ -1,7 +1,7 @@
 """One tool call, whatever protocol brings it: arguments → service → render → result.
 
 Owns the way of a call between a face and the service, and the conversion of rendered
-blocks into MCP's JSON. Knows no transport and no protocol library: `stdio` and `mcp`
+blocks into MCP's JSON. Knows no transport and no protocol library: `stdio` and `sdk`
 both call this. The service may still be starting; a call waits for it.
 """
 

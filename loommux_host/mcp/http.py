@@ -3,8 +3,8 @@
 Owns the sessions of the handshake era and their end, the standing streams of both eras,
 dropped connections, and what the SDK answers otherwise than the contract wants: a stale
 session id on ``initialize``, a cancelled request, modern requests under ``--protocol
-handshake``. Plain ASGI. Built by `http` around the server of `mcp`; tells `leasing`,
-`sessions` and `binding` who is there.
+handshake``. Plain ASGI. Built by `http` around the server of `mcp`; tells `sessions.lease_enforcement`,
+`sessions` and `sessions.binding` who is there.
 """
 
 from __future__ import annotations

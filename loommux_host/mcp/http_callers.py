@@ -1,6 +1,6 @@
 """Who an MCP request over HTTP comes from: its headers into a `Caller` (contract 9.1, 9.3).
 
-Owns the names and the reading of the headers that say so. Used by `door` and by `http`.
+Owns the names and the reading of the headers that say so. Used by `http` and by `server.http_app`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Saying to the SDK's session manager what a client has said before, to the server that died.
 
-Owns the making of such a request and that its answer goes nowhere. `door` reopens sessions
+Owns the making of such a request and that its answer goes nowhere. `http` reopens sessions
 with it, under the ids that they had.
 """
 

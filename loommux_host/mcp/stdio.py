@@ -2,7 +2,7 @@
 
 Owns the conversation: which era the client speaks, which requests are in flight, what is
 answered when one is cancelled or cannot be understood. Carries calls out through `calls`,
-speaks by the rules of `eras`, over the lines of `wire`; opened and ended by `host`.
+speaks by the rules of `eras`, over the lines of `stdio_lines`; opened and ended by `server.host`.
 
 It is not built on the SDK's server, whose import takes a second and 60 MB. A client
 gives a server that does not answer ``initialize`` in time up for the whole session; this

@@ -2,7 +2,7 @@
 
 Decides which variables are set, kept and removed, and what ``python`` and ``pip`` mean in
 ``!cmd``. Reads nothing but what it is given and whether a few files exist. Called by
-`launch`.
+`launcher`.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Owns the server's private directory, one directory per kernel and per process in it, and
 the kernels' connection files. Knows nothing of processes but whether a directory's owner
 still lives: that is a lock on its ``owner`` file, which the system lets go with the last
-process that holds it (the server, and every init of its kernels). Called by `launch` and
+process that holds it (the server, and every init of its kernels). Called by `launcher` and
 by the composition root.
 
     <temporary directory>/loommux-<uid>/<server>/owner
-                                       /c                        see `control_socket`
-                                       /server.json              see `discovery`
+                                       /c                        see `private_socket`
+                                       /server.json              see `server_discovery`
                                        /k-<id8>/s-1 ... s-5      sockets (ipc)
                                                /kernel.json      id, connection file
                                                /bin/             see `environment`

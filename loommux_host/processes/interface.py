@@ -1,6 +1,6 @@
 """What a kernel needs of an operating system process, whoever starts it.
 
-`launch` provides these; tests have simpler ones. Called by `kernel` and `life`.
+`launcher` provides these; tests have simpler ones. Called by `kernel` and `life`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProcessInfo(Protocol):
 
 
 class Process(Protocol):
-    """One operating system process, as `launch` hands it out."""
+    """One operating system process, as `launcher` hands it out."""
 
     @property
     def pid(self) -> int: ...

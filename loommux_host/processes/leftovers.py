@@ -4,7 +4,7 @@ Two cases: both init processes were killed while the host lives, and what a dead
 left for the next one to find. Finds processes by their kernel's mark in the environment
 and by its session; a host that has become a subreaper also by being their new parent,
 which nothing escapes. Blocks for up to `SWEEP_SECONDS`: call it in a thread. Called by
-`spawn` and `launch`.
+`spawn` and `launcher`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A kernel's process, started by spawning an init (POSIX), and what is known of it from outside.
 
 `SpawnedByInit` has the methods of jupyter_client's ``KernelProvisionerBase`` and their
-meaning, so that any provisioner can stand in its place; `provisioner` makes it a real one.
+meaning, so that any provisioner can stand in its place; `jupyter_provisioner` makes it a real one.
 It is not one itself because importing jupyter_client takes a quarter of a second, which
 the first kernel would wait for. Knows nothing of cells, channels or records. Called by
-`launch`; what the init does stands in `init_roles`.
+`launcher`; what the init does stands in `init.roles`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SpawnedByInit:
     kernel_directory: str = ""
     connection_file: str = ""
     hold: int = -1
-    #: A control group to make for it, where that may be done; the limits it gets, as `kernel_limits` tells them;
+    #: A control group to make for it, where that may be done; the limits it gets, as `resource_limits` tells them;
     #: and what is said of one that was killed for its memory.
     group: str = ""
     limits: str = ""

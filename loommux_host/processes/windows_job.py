@@ -3,7 +3,7 @@
 The methods of jupyter_client's ``KernelProvisionerBase``, as `spawn.SpawnedByInit` has
 them. The job holds every descendant and ends them all when its last handle closes, also
 when this process is killed: no init is needed. The process begins suspended, so that
-nothing of it runs outside the job. Called by `launch`.
+nothing of it runs outside the job. Called by `launcher`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Pure: record readers and facts in, the text of an .ipynb out, piece by piece, so
 notebook of any size costs no more memory than its largest output. Text that several streams
 wrote stands in the order in which it was written. A body over `BODY` characters is cut to
 its first and last lines, and a bundle over `BUNDLE` bytes is left out; the cell says so.
-Called by `history`.
+Called by `api.history`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An answer into what is sent: text and image blocks, and the fields of structured mode.
 
 Owns the order of a result and that it fits into one message: it takes the most that
-`carrying` offers and has `images` share what is left. Knows no protocol library; the faces
-turn `Rendered` into their own types. Sentences are in `texts`, fields in `structured`.
+`size_choices` offers and has `images` share what is left. Knows no protocol library; the faces
+turn `Rendered` into their own types. Sentences are in `sentences`, fields in `structured_fields`.
 May take seconds when there are large images: call it in a worker thread then.
 """
 

@@ -1,8 +1,8 @@
 """The sentences of results: an answer's facts in the words of contract 3.2, 4 and 5.
 
 Pure functions from answers to lines of text. They know neither limits nor blocks nor the
-envelope: `render` calls them and puts the lines together. Words and templates are in
-`words`, short pieces in `phrases`.
+envelope: `renderer` calls them and puts the lines together. Words and templates are in
+`facts.status_words`, short pieces in `facts.phrases`.
 """
 
 from __future__ import annotations

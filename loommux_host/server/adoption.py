@@ -3,7 +3,7 @@
 Owns the order in which a server's state comes back: kernels from their notes and records,
 then what is known of callers, then the processes that go on are followed. A process that
 cannot be followed ends, and the start says which and why. `succession` has found them;
-`serving` calls this between opening its service and serving.
+`http_server` calls this between opening its service and serving.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ a handle, a process, a binding) is in the file before it is sent; that notices o
 were told, as soon as they were: a kill in between has them told once more, and never leaves
 them untold. Everything else (journals, leases) follows a moment after it changed, in a
 thread; the record stores know of cells anyway. An idle server writes nothing. Made by
-`serving` for servers whose kernels may be taken over.
+`http_server` for servers whose kernels may be taken over.
 """
 
 from __future__ import annotations

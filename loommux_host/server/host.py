@@ -1,7 +1,7 @@
 """The composition root: puts a server's parts together, runs it, ends it in order.
 
 Owns the server's private directory and socket, the order in which things start and end,
-and the signals. `cli` calls `serve_stdio`; `http` builds on `Host`. What is imported here late
+and the signals. `cli` calls `serve_stdio`; `http_app` builds on `Host`. What is imported here late
 is imported late so that the first kernel's process and the answer to the client's first
 request do not wait for it.
 """

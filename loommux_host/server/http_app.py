@@ -1,7 +1,7 @@
 """The HTTP face put together: MCP at one path, the API under ``/api``, one guard in front.
 
 Owns the assembly of the app and the order in which it stops taking requests. Everything
-it is made of is a module of its own; `serving` runs it.
+it is made of is a module of its own; `http_server` runs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loommux_host.api.activity import News
 from loommux_host.api.call_activity import WatchedCalls
-from loommux_host.api.endpoints import error, http_error, routes, server_error
+from loommux_host.api.endpoints import routes
 from loommux_host.api.feed import Feed
 from loommux_host.api.handlers import Api
 from loommux_host.api.history import History
@@ -40,6 +40,7 @@ from loommux_host.usecases.fleet import Fleet
 from loommux_host.usecases.resource_usage import Gauges
 from loommux_host.usecases.service import Service
 from loommux_host.web.auth import Access, Guard
+from loommux_host.web.errors import error, http_error, server_error
 
 #: How long answers that are made already may take to go out.
 SEND_SECONDS = 1.0

@@ -1,7 +1,7 @@
 """What a server serves on its private socket: the API, with callers told apart (contract 8, 10).
 
 Owns the assembly of that app, for a server over stdio with all that an HTTP server has
-anyway. `private` serves it; `api` is what is in it.
+anyway. `private_server` serves it; `api` is what is in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from loommux_host.api.activity import News
-from loommux_host.api.endpoints import http_error, routes, server_error
+from loommux_host.api.endpoints import routes
 from loommux_host.api.feed import Feed
 from loommux_host.api.handlers import Api
 from loommux_host.api.history import History
@@ -27,6 +27,7 @@ from loommux_host.sessions.lease_enforcement import Leasing
 from loommux_host.usecases.fleet import Fleet, Holder
 from loommux_host.usecases.resource_usage import Gauges
 from loommux_host.usecases.service import Service
+from loommux_host.web.errors import http_error, server_error
 
 
 class PrivateApi:

@@ -1,8 +1,8 @@
 """The API on a server's private socket: for its kernels and for its user's own programs (contract 8, 10).
 
 Owns when it is served (from the first connection on, so that a server that nobody calls
-imports nothing for it); who a caller is there, `identity` says. What is served is `api`, without the
-checks of `auth`: whoever can open the socket is this user. Made by the composition roots.
+imports nothing for it); who a caller is there, `api.identity` says. What is served is `api`, without the
+checks of `web.auth`: whoever can open the socket is this user. Made by the composition roots.
 """
 
 from __future__ import annotations

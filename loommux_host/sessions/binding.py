@@ -1,7 +1,7 @@
 """Which main kernel a call over HTTP works in (contract 9.1 to 9.3).
 
 Owns the kernel of each session, the handles of callers without sessions, and the
-``Kernel:`` lines. Opens and finds through `registry`, tells `leasing` who may hold
+``Kernel:`` lines. Opens and finds through `registry`, tells `lease_enforcement` who may hold
 what. Every decision is made in one step of the event loop, so two openers of one name
 get one kernel. Knows no HTTP: who calls is a `Caller`. Called by `sessions`.
 """

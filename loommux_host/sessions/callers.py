@@ -3,7 +3,7 @@
 Owns presence (open calls, streams, last calls), the told-marks per caller and kernel, and
 hands what happens to the leases. Which kernel a caller works in is decided by a `Binder`:
 `OneKernel` for a stdio server; HTTP has its own. It does not know tools or wording.
-Called by `service`; the faces make the `Caller`s.
+Called by `usecases.service`; the faces make the `Caller`s.
 """
 
 from __future__ import annotations

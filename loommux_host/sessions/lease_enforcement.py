@@ -2,7 +2,7 @@
 
 Owns the one timer that waits for the next deadline, which caller has a claim to which
 kernel, and the memory of why kernels were retired. Decides nothing itself. `sessions`
-and `door` tell it what happens; it has kernels retired through `retire`, says in the
+and `mcp.http` tell it what happens; it has kernels retired through `retire`, says in the
 log and in the feed what was decided, and answers what `binding`, API and console ask.
 Everything on one event loop.
 """

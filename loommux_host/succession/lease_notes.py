@@ -2,7 +2,7 @@
 
 Pure. Owns the rule for the time in which nobody served: streams have to come back within
 their grace, and no lease ends before its caller had a minute to be heard again. Used by
-`leasing`.
+`sessions.lease_enforcement`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _lease(lease: Lease) -> LeaseNote:
 
 
 def _cell(key: object) -> tuple[str, int, int]:
-    """`leasing` gives cells as (kernel, (process, serial))."""
+    """`sessions.lease_enforcement` gives cells as (kernel, (process, serial))."""
     kernel, (process, serial) = key  # type: ignore[misc]
     return kernel, process, serial
 

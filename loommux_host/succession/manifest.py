@@ -3,8 +3,8 @@
 Owns what is written down of a server, of its callers and of each kernel, and the numbers
 by which a successor sees whether it can read that. Output is not in it: record stores are.
 Pure; times are as their owners have them, leases' on the system's steady clock, which goes
-on across processes. `manifest_files` writes and reads them, `remembering` fills them,
-`recalling` makes kernels of them.
+on across processes. `storage` writes and reads them, `server.handover` fills them,
+`restoration` makes kernels of them.
 """
 
 from __future__ import annotations

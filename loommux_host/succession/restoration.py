@@ -2,7 +2,7 @@
 
 Owns the rebuilding, kernel by kernel: records are the truth of what happened, the journal
 of what is no news; what ended while nobody was there is told as if it had just happened.
-Decides nothing about whose kernels they are: `adoption` does, and calls this.
+Decides nothing about whose kernels they are: `server.adoption` does, and calls this.
 """
 
 from __future__ import annotations

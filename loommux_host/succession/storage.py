@@ -3,7 +3,7 @@
 Owns their names, writing and reading, and that nothing is believed that is not this user's
 alone, or not of the shape of `manifest`. A file that was written outlives the process at
 once; no disk is waited for, since keepers do not outlive the machine either. Used by
-`remembering` and `adoption`.
+`server.handover` and `server.adoption`.
 """
 
 from __future__ import annotations

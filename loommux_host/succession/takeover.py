@@ -3,8 +3,8 @@
 Owns whose they may be: a server's that was killed, or is only stopped (its process is then
 ended: nothing else frees its endpoint), on the same workspace and endpoint, with the same
 interpreter and a version that writes the same notes. Of other servers it touches nothing.
-What is found and cannot be taken over ends, and the start says which and why. `adoption`
-makes kernels of the rest. Called by `serving`, once it listens: who has the endpoint is the
+What is found and cannot be taken over ends, and the start says which and why. `server.adoption`
+makes kernels of the rest. Called by `server.http_server`, once it listens: who has the endpoint is the
 only one to get here; and by commands, which only look.
 """
 

@@ -2,7 +2,7 @@
 
 Owns what a kernel looks like from outside (the snapshot of contract 10) and in which
 order a kernel is let go of by everybody who knows it. Cells and their output are
-`service`'s. Called by the API and the console's face; `leasing` has kernels retired here.
+`service`'s. Called by the API and the console's face; `sessions.lease_enforcement` has kernels retired here.
 """
 
 from __future__ import annotations

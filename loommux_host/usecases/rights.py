@@ -2,7 +2,7 @@
 
 A kernel lists, finds and reads all kernels. It changes those of its home; in others it runs
 cells, and ends them, only where no session but its own works. Owns that rule; who works where
-is known to `sessions` and `leasing`. Asked by `api` before anything is done; people and
+is known to `sessions` and `sessions.lease_enforcement`. Asked by `api` before anything is done; people and
 sessions are not held back here.
 """
 

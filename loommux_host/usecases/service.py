@@ -1,8 +1,8 @@
 """The use-cases of loommux, one method per tool; the only thing the faces call.
 
 Each method finds the kernel a call works in, does what the tool promises, and answers with
-plain facts (`results`) and what the caller still has to be told. What did nothing is a
-`Refusal`, never an exception. It knows neither protocols nor wording; `render` does.
+plain facts (`facts.results`) and what the caller still has to be told. What did nothing is a
+`Refusal`, never an exception. It knows neither protocols nor wording; `rendering.renderer` does.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Service:
     ) -> Answer:
         """Submit one cell and wait for its first result; timers in its header come before `patience`.
 
-        With `relay` what it says is kept for `relaying`, as it was written.
+        With `relay` what it says is kept for `api.relay_stream`, as it was written.
         """
         try:
             header = parse(source)

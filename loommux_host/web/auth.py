@@ -4,7 +4,7 @@ Owns the checks of Host, Origin, token, content type and body size, the console'
 login cookie, and the rule which address may be bound without a token. `Guard` is
 plain ASGI around the whole app, so no route can be forgotten. Knows no route but
 those it is told are open, and never logs a query, a header or the token.
-`http` builds it; `config` supplies what it needs to know.
+`server.http_app` builds it; `config` supplies what it needs to know.
 """
 
 from __future__ import annotations

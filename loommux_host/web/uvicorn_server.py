@@ -1,7 +1,7 @@
 """uvicorn as both of a server's sockets use it: without its signals and without its tick.
 
 Owns how uvicorn is configured and when it goes. Knows no app and no socket. Used by
-`serving` and `private`.
+`server.http_server` and `server.private_server`.
 """
 
 from __future__ import annotations

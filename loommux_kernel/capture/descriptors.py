@@ -7,7 +7,7 @@ belongs to the cell that started it for as long as it lives.
 
 A *mark* is a place in the ordered queue that stands for a file's growth until
 then; the recorder takes the bytes in when the mark's turn comes. `streams` marks
-before it puts Python's text, so that the two stay in order. `recorder` calls
+before it puts Python's text, so that the two stay in order. `drain` calls
 `watch`, `capture` the rest.
 
 A program that opens its own output anew (``echo x > /dev/stderr``) truncates the

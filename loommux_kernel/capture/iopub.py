@@ -5,9 +5,9 @@ of sending them, the IOPub thread that drains it, where the streams are put, and
 which of ipykernel's variables threads must carry.
 
 `Output` has the rest: what becomes of output between a cell's begin and its
-finish. It does not decide what runs (`gate`, `kernel`) nor what a record holds
-(`recorder`, `messages`). `app` installs it, `kernel` calls begin and finish,
-`control` and `notices` say things through it.
+finish. It does not decide what runs (`executions.gate`, `kernel`) nor what a record holds
+(`drain`, `messages`). `app` installs it, `kernel` calls begin and finish,
+`running.control_requests` and `notices` say things through it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a library gets wrong in a kernel, mended when a cell imports it.
 
 Owns the hook into imports and the mends of foreign libraries, each with its reason. The
-shell installs those; `processes` has one of its own. Nothing is imported that a cell does
+shell installs those; `fork_hooks` has one of its own. Nothing is imported that a cell does
 not import.
 """
 

@@ -1,7 +1,7 @@
 """Notices: what code or the environment tells the agent, apart from output (contract 6).
 
 Owns their length, how many an execution keeps, and their labels. Giving them to the
-record and to the host is `capture`'s. Called from any thread by `extension`, and by
+record and to the host is `capture`'s. Called from any thread by `inside.loommux_object`, and by
 `kernel` and `startup` for what the environment has to say.
 """
 

@@ -1,8 +1,8 @@
 """What ipywidgets' comm messages mean for the record: outputs that a widget captures or was given.
 
 Owns which `Output` widgets there are and what they were last given to show. What they
-capture is erased as they say (`regions`). Comms of other widgets change nothing here:
-`views` looks at what those show. `messages` calls, on the IOPub thread.
+capture is erased as they say (`records.widget_regions`). Comms of other widgets change nothing here:
+`widget_text` looks at what those show. `messages` calls, on the IOPub thread.
 """
 
 from __future__ import annotations

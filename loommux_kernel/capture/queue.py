@@ -6,7 +6,7 @@ what may wait: a thread that writes faster than the record store takes it in is
 held back, so that the kernel's memory does not grow with its output.
 
 It knows no ZeroMQ, and of the record store only the numbers of streams. `streams`, `descriptors` and
-`capture` put things in; `recorder` takes them out on the IOPub thread.
+`capture` put things in; `drain` takes them out on the IOPub thread.
 """
 
 from __future__ import annotations

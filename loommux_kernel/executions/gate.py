@@ -3,7 +3,7 @@
 `Gate` gives every recorded execution its serial and its number, admits or refuses the
 server's submissions, and knows what was withdrawn. `Aim` knows which execution a signal
 is meant for. Neither knows IPython, messages or output. `kernel` asks on the main
-thread, `control` and `interrupts` from others; they share the lock that `kernel` holds.
+thread, `running.control_requests` and `running.interrupts` from others; they share the lock that `kernel` holds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """``%%loommux --kernel NAME``: a cell of this kernel that runs in another one (contract 8.2).
 
-Owns the submission there, the way of what it says back into this cell's record (`replaying`),
+Owns the submission there, the way of what it says back into this cell's record (`replay`),
 an interrupt passed on, and how the cell ends here. All requests are made on a thread of their
 own, so that an interrupt finds the main thread where it may be raised, and a server that does
-not answer costs its timeout and an error. Called by `cell_input`, on the main thread.
+not answer costs its timeout and an error. Called by `running.cell_input`, on the main thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The `loommux` object that every kernel has in its namespace (contract 8).
 
 Owns what a cell sees of it: the server's kernels (`client`), this kernel, what is told to the
-agent (`notices`), work beside the cells (`watches`). What it knows of its kernel is in `Itself`,
-which `control` changes when the kernel is renamed. Made by `kernel`.
+agent (`capture.notices`), work beside the cells (`watches`). What it knows of its kernel is in `Itself`,
+which `running.control_requests` changes when the kernel is renamed. Made by `kernel`.
 """
 
 from __future__ import annotations

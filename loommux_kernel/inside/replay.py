@@ -2,7 +2,7 @@
 
 Owns what each line means here: text goes where it went there, displays and tracebacks go the
 way that those of this kernel go, so that attached clients see them too. Images stay in the
-other kernel's record, and a line says so. What the lines are is `relay`'s; `forwarding` calls,
+other kernel's record, and a line says so. What the lines are is `records.relay`'s; `forwarding` calls,
 on a thread of its own in the cell's context.
 """
 

@@ -3,7 +3,7 @@
 Owns how it is started (an awaitable on the kernel's loop, a function in a thread of its own),
 which are pending, and what is said when one ends: its traceback in the record of the cell that
 started it, a notice, and an event for the host, whose `wait` hears of it. A restart ends watches
-with the process. Called by `extension`, from any thread; `control` asks what is pending.
+with the process. Called by `loommux_object`, from any thread; `running.control_requests` asks what is pending.
 """
 
 from __future__ import annotations

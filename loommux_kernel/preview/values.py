@@ -1,7 +1,7 @@
 """What a value is, in a few words, read without running anybody's code.
 
 Values of exact builtin types are shown; of others nothing is asked but their type, except
-for the arrays and frames of `frames`. A subclass counts as other: its methods are its
+for the arrays and frames of `dataframes`. A subclass counts as other: its methods are its
 author's. No method of a value is looked up on the value, no ``repr`` is made of anything
 that holds foreign objects. Pure; `variables` calls it, on a thread of its own, while a cell
 may change what is looked at.

@@ -1,8 +1,8 @@
 """The user's variables: name, type, size, a short preview; also while a cell runs.
 
 Owns which names are the user's, and how many are told. What is said of a value is
-`preview`'s and `frames`'s, which run no code of anybody's. A value is held no longer than it
-is looked at, since whoever lets go of it last runs its finalizer. Called by `control`, on a
+`values`'s and `dataframes`'s, which run no code of anybody's. A value is held no longer than it
+is looked at, since whoever lets go of it last runs its finalizer. Called by `running.control_requests`, on a
 thread of its own.
 """
 

@@ -1,7 +1,7 @@
 """What a client's `history_request` finds: the cells of this process, of whoever sent them.
 
 Owns the three ways of asking, as Jupyter defines them. IPython answers from a database
-file, which a kernel of ours does not have (contract 8.3). Pure; called by `listening`.
+file, which a kernel of ours does not have (contract 8.3). Pure; called by `message_intake`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns their answers. Everything that may take time runs in a worker, so that the control
 thread is free for the next request; an answer is sent from the control thread only. Only
-the server is answered: any other client gets an error. Does not decide what runs (`gate`)
+the server is answered: any other client gets an error. Does not decide what runs (`executions.gate`)
 nor deliver interrupts (`interrupts`). Called by `kernel`.
 """
 

@@ -5,7 +5,7 @@ program, but jupyter_client puts the sender's pid into its message ids, and the 
 command line tells the rest. What comes through the proxy kernel carries, in its routing
 identity, the pid of the program that started the proxy and what it calls the notebook.
 Labels are for reading, nothing is decided by them.
-Called by `kernel` for every message and by `control`.
+Called by `kernel` for every message and by `control_requests`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns the question put to that loop and the place that is named instead of its answer. A task
 or a callback that an earlier cell left there and that does not yield keeps the kernel from
-running anything, though no cell runs. Asked on the control thread, by `control`.
+running anything, though no cell runs. Asked on the control thread, by `control_requests`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Interrupts: one signal handler that acts on the execution it is meant for, and the processes of that cell.
 
 Owns the process's SIGINT handler, what a signal does at the point where it catches the
-main thread (`moment`), and the pursuit of an interrupt: signals are sent again until
+main thread (`interrupt_point`), and the pursuit of an interrupt: signals are sent again until
 one has been felt, and the cell's processes are ended step by step. Does not know who may
-interrupt, nor messages. `kernel` arms and disarms, `control` asks for interrupts.
+interrupt, nor messages. `kernel` arms and disarms, `control_requests` asks for interrupts.
 """
 
 from __future__ import annotations

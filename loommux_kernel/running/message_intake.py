@@ -2,7 +2,7 @@
 
 Owns what happens to a message before and after its own work, whose turn is skipped, what
 is published of it, and the requests that are no cells. Cells are `kernel`'s, the server's
-requests `control`'s. `kernel.GatedKernel` builds on it.
+requests `control_requests`'s. `kernel.GatedKernel` builds on it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Owns the places where a kernel for agents differs from IPython's shell for people:
 nobody answers a prompt, nobody sees a terminal, and the process goes on after a
-cell says `exit`. How a cell ends is `guard`'s, what is refused `refusals`'s, how a
-traceback is written `tracebacks`'s. The kernel's shell class builds on it.
+cell says `exit`. How a cell ends is `shell_endings`'s, what is refused `unavailable`'s, how a
+traceback is written `text.tracebacks`'s. The kernel's shell class builds on it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns how they are started (no stdin, output straight to the cell's fd 1 and 2),
 how an interrupt ends them, and how an exit code is worded. Knows no IPython.
-`shell` and `scripts` use it.
+`shell` and `script_magics` use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which text a display bundle gives (contract 3.5). Pure; `transcript` is its only caller."""
+"""Which text a display bundle gives (contract 3.5). Pure; `records.transcript` is its only caller."""
 
 from __future__ import annotations
 

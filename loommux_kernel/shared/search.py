@@ -1,10 +1,10 @@
 """Finding lines: what a query means, and how a stream is searched for it.
 
 Owns the query modes and the time a pattern may take. Pure but for the clock of the time budget; reads no
-store: `recordreader` hands in the text in pieces of whole lines.
+store: `records.reader` hands in the text in pieces of whole lines.
 
 A pattern is run over pieces of many lines at once, which is ten times as fast as
-line by line; `linewise` makes sure that the matches are the same.
+line by line; `text.linewise` makes sure that the matches are the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns how windows overlap, and for which patterns they can: those of which no match is long
 and whose surroundings matter by one character. A line is held whole for any other.
-Pure. `search` calls; `recordreader` makes the lines.
+Pure. `search` calls; `records.reader` makes the lines.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns the one rule: over many lines at once, with ``^`` and ``$`` at each line's 
 the rewritten pattern finds exactly what the given one finds in each line alone.
 So whatever could match a newline may not, and whatever means the ends of the
 text means the ends of the line. Constructs that are not understood here give
-None; `search`, the only caller, then goes line by line.
+None; `shared.search`, the only caller, then goes line by line.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns how such a line is cut into parts and which of them are in memory; does not
 know where the others are: `terminal` hands in a function that fetches them, and
-`recordwriter` takes the changed ones away to the store. A part is written anew
+`records.writer` takes the changed ones away to the store. A part is written anew
 only when its own columns change, so a line of 50 MB grows at the cost of what is
 added, and a carriage return to its beginning fetches one part.
 """

@@ -3,7 +3,7 @@ r"""One stream's line discipline: arriving text becomes settled lines and a scre
 Owns what text does to a screen (contract 3.5): ``\r``, backspace, cursor
 movements and erasures act across message boundaries, as on a terminal without
 width. Pure: no I/O, no clock; `controls` knows the sequences, `screen` the
-rows. Used by `transcript` for each of the five streams of an execution, and by
+rows. Used by `records.transcript` for each of the five streams of an execution, and by
 the reader and the finisher to take up a screen that was stored.
 
 A line ends with ``\n`` alone, which goes to the beginning of the next line. A tab

@@ -2,8 +2,8 @@
 
 Owns Python's own format with a cell's name in place of its file's, for errors that
 IPython's format takes too long for or does not know, and the cut in the middle of
-what is too long. Pure text. `messages` shortens what goes to the combined stream;
-`shell` renders.
+what is too long. Pure text. `capture.messages` shortens what goes to the combined stream;
+`running.shell` renders.
 """
 
 from __future__ import annotations

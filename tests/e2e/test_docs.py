@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from loommux_host import cli, settings
-from loommux_host.command_line.catalogue import everything
+from loommux_host.command_line.dispatch import everything
 from tests.e2e.driving import PATIENCE, Agent, Place
 from tests.e2e.http_driving import Web, web
 

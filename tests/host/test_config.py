@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loommux_host.config import Config, ConfigError, parse
+from loommux_host.command_line.server_options import parse
+from loommux_host.config import Config, ConfigError
 from loommux_host.config import load as load_parsed
 from loommux_host.settings import CHECKS, Settings, checked
 

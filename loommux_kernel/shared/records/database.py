@@ -1,7 +1,7 @@
 """The file behind a record store: its tables, how a drain is written, who may touch it.
 
 Owns the schema and the one statement of every write. Knows rows, not what they
-mean: `transcript` and `recordwriter` make them, `recordreader` reads them.
+mean: `transcript` and `writer` make them, `reader` reads them.
 
 A whole drain is one ``INSERT INTO drain VALUES ...``: rows of all kinds go to one view,
 whose triggers sort them into the tables. One statement is atomic by itself and

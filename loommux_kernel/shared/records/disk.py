@@ -2,7 +2,7 @@
 
 Owns the writer's connection: opening it, again if need be, and keeping the store
 within its budget after each write. Every fault ends here: it is told once, and
-the next attempt comes a little later. Only `recordwriter` uses it.
+the next attempt comes a little later. Only `writer` uses it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One execution as the writer knows it: its facts and its transcript.
 
 Owns which of its facts are stored already, and what of its output is late.
-`recordwriter` keeps those that can still change, and takes up others from the
+`writer` keeps those that can still change, and takes up others from the
 store with `load`.
 """
 

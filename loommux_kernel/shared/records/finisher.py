@@ -1,6 +1,6 @@
 """Completes the record store of a process that died.
 
-Owns what a death leaves undone: what Python printed last (`unrecorded`), what child
+Owns what a death leaves undone: what Python printed last (`unrecorded_text`), what child
 processes and C code wrote to the descriptor files and nobody took in, and executions
 that never ended. Runs in the host after the process is gone, through the same terminals
 and the same writer that the process had.

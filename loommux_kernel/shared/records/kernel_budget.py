@@ -2,7 +2,7 @@
 
 Owns the rule between the processes of one kernel: those that ended keep at most half of
 the budget together, the newest first, and the one that runs gets the rest. Within one
-store `budget` decides what goes. Called by the host before a process starts.
+store `store_budget` decides what goes. Called by the host before a process starts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns the file and its lines. A `RelayedWriter` is the record writer, which also writes to the
 relay of an execution that has one: every line is a JSON array, the name of what happened and
 its arguments, in the order of the record, before anybody is told of it. The server hands the
-lines out unread, `replaying` does in another kernel's record what they say. Whoever removes the
+lines out unread, `inside.replay` does in another kernel's record what they say. Whoever removes the
 file ends the relay. Lives on the IOPub thread; `finisher` goes on where a process died.
 
     ["text", stream, text]                                one stream said this, as it was written

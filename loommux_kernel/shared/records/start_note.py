@@ -3,7 +3,7 @@
 The record store hears of a start on another thread, a moment later. A cell that kills its
 process at once would be gone from it, one whose native code keeps that thread out would
 not be heard of until it is over, and whoever sent it would be told that it never ran. So
-`output` notes every execution in one small file before it runs (one write, no sync: it
+`capture.output` notes every execution in one small file before it runs (one write, no sync: it
 must survive the process, not the machine). `finisher` completes a store with what the
 note says, and the host reads it when a kernel tells nothing.
 """

@@ -3,7 +3,7 @@
 Owns which stream gets what: text goes to its own stream and to the combined one,
 displays and tracebacks stand in lines of their own, a clear erases, an update
 replaces. As long as an execution has used one stream only, that stream is the
-combined one and is stored once (`sole`). Pure; `recordwriter` holds one for each
+combined one and is stored once (`sole`). Pure; `writer` holds one for each
 execution that can still change and stores the rows that it gives.
 """
 

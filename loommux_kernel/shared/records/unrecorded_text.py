@@ -3,8 +3,8 @@
 A drain comes 10 to 40 ms after a print; a process that dies in between would take the text
 with it, which is the text that says where it died. So each text is copied, when it is said,
 into a small file that is mapped into memory: no system call, half a microsecond. Owns that
-file, its two halves and their reuse. `ordered` numbers the texts, `streams` puts them in,
-`recorder` says which are recorded, `finisher` records what a dead process left.
+file, its two halves and their reuse. `capture.queue` numbers the texts, `capture.streams` puts them in,
+`capture.drain` says which are recorded, `finisher` records what a dead process left.
 
 A half begins anew when everything in the other one is recorded. What does not fit (more than
 half a megabyte between two drains) is only counted, so that the record can say that it is missing.

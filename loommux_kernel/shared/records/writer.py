@@ -1,7 +1,7 @@
 """The one writer of a record store; lives on the kernel's IOPub thread.
 
 Owns when what was said reaches the disk: `commit` writes everything since the
-last one as one transaction. Knows no ipykernel and no queue: `recorder` calls it
+last one as one transaction. Knows no ipykernel and no queue: `capture.drain` calls it
 in the order in which things are to stand. The finisher uses it for a process
 that died.
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from loommux_host import cli
-from loommux_host.command_line import catalogue, reach
+from loommux_host.command_line import catalogue, reach, server_options
 from loommux_host.command_line.outcome import WORDS
 from loommux_host.commands import kernels, logs, run
 from loommux_host.facts import status_words
@@ -90,7 +90,7 @@ def test_the_help_of_the_server_lists_every_command(capsys: pytest.CaptureFixtur
     assert all(f"\n  {name} " in shown for name in catalogue.COMMANDS)
 
 
-@pytest.mark.parametrize("shell", catalogue.SHELLS)
+@pytest.mark.parametrize("shell", server_options.SHELLS)
 def test_a_shell_can_learn_to_complete_command_lines(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--print-completion", shell])
