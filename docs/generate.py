@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 from loommux_host import settings
 from loommux_host.api.routes import endpoints
 from loommux_host.command_line import catalogue
-from loommux_host.command_line.outcome import EXITS, WORDS
+from loommux_host.command_line.reporting import EXITS, WORDS
 from loommux_host.command_line.server_options import parser as server_parser
 
 DOCS = Path(__file__).resolve().parent

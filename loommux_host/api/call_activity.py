@@ -1,6 +1,6 @@
 """Tool calls that are told as they happen: who, which tool, which kernel, how long, what came back.
 
-Owns the publishing of calls into the `feed`. Stands between a face and `mcp.calls`; changes
+Owns the publishing of calls into the `feed`. Stands between a face and `mcp.tool_calls`; changes
 nothing, and does nothing as long as there is no feed. Made by `server.http_app` and, over stdio, by `server.host`,
 which has a feed once somebody looks.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from loommux_host.facts.phrases import one_line
-from loommux_host.mcp.calls import Calls, Outcome, Progress
+from loommux_host.mcp.tool_calls import Calls, Outcome, Progress
 
 if TYPE_CHECKING:  # a server over stdio answers before they are there
     from loommux_host.api.feed import Feed

@@ -15,8 +15,7 @@ from typing import Any
 
 from loommux_host.api.activity import News
 from loommux_host.api.history import summary
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import execution_not_found, process_not_found
+from loommux_host.facts.refusals import Refused, execution_not_found, process_not_found
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.life import Life
 from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading

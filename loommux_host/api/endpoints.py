@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import invalid_argument
+from loommux_host.facts.refusals import Refused, invalid_argument
 from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.mcp.parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter

@@ -29,12 +29,12 @@ from loommux_host.api.relay_stream import Relaying
 from loommux_host.console.page import login
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.phrases import one_line
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused
 from loommux_host.facts.results import Answer
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.wait_timers import Patience
 from loommux_host.leases.policy import InvalidPolicy
-from loommux_host.mcp.calls import is_large
+from loommux_host.mcp.tool_calls import is_large
 from loommux_host.sessions.callers import Caller
 from loommux_host.usecases.fleet import Fleet
 from loommux_host.usecases.rights import Rights
@@ -239,7 +239,7 @@ class Api:
 
     async def _answered(self, request: Request, answer: Answer) -> Response:
         """A use-case's answer as the fields of structured mode. Kernels are told by it; people only look."""
-        from loommux_host.rendering.renderer import render
+        from loommux_host.rendering.message import render
 
         made = partial(render, answer, structured=True, limits=self.limits)
         rendered = await asyncio.to_thread(made) if is_large(answer) else made()

@@ -12,8 +12,7 @@ import json
 from dataclasses import dataclass
 
 from loommux_host.api.activity import News
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import execution_not_found
+from loommux_host.facts.refusals import Refused, execution_not_found
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import View

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from loommux_host.bridge.remote import Denied, Lost, Message, NotDelivered, Remote
-from loommux_host.command_line.outcome import say
+from loommux_host.command_line.reporting import say
 from loommux_host.mcp import eras
 
 #: How long, in seconds, a server may be away before requests are answered as unreachable; one that never answered yet;

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.command_line.outcome import Refused
+from loommux_host.command_line.reporting import Refused
 from loommux_host.processes.server_discovery import DirectoryRefused, Server, living_servers
 from loommux_host.succession import takeover
 from loommux_host.succession.takeover import Waiting

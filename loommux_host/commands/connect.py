@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from loommux_host.bridge.conversation import Bridge
 from loommux_host.bridge.remote import Endpoint, Remote
-from loommux_host.command_line.outcome import DONE, Refused, say
+from loommux_host.command_line.reporting import DONE, Refused, say
 from loommux_host.mcp.stdio_lines import Reader, claim, writer
 
 DEFAULT_MCP_PATH = "/mcp"

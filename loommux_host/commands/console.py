@@ -13,7 +13,7 @@ import socket
 import webbrowser
 from argparse import ArgumentParser, Namespace
 
-from loommux_host.command_line.outcome import DONE, Refused, say
+from loommux_host.command_line.reporting import DONE, Refused, say
 
 
 def arguments(parser: ArgumentParser) -> None:

@@ -10,7 +10,7 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from loommux_host.command_line.outcome import DONE, FAILED, json_argument, say, show, show_json
+from loommux_host.command_line.reporting import DONE, FAILED, json_argument, say, show, show_json
 from loommux_host.command_line.server_options import parse
 from loommux_host.config import ConfigError, load
 from loommux_host.diagnosis import trial

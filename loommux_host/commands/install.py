@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from loommux_host.command_line.outcome import DONE, Refused, json_argument, say, show, show_json
+from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show, show_json
 from loommux_host.installation.configuration_file import SettingsFile
-from loommux_host.installation.hosts import HOSTS, Entry, Host, Scope
+from loommux_host.installation.mcp_hosts import HOSTS, Entry, Host, Scope
 
 SCOPES: tuple[Scope, ...] = ("user", "project")
 DEFAULT_NAME = "loommux"

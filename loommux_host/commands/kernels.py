@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from loommux_host.command_line.outcome import DONE, FAILED, json_argument, say, show, show_json
 from loommux_host.command_line.reach import Place, places, server_argument, wait_for, waiting
+from loommux_host.command_line.reporting import DONE, FAILED, json_argument, say, show, show_json
 from loommux_host.succession.takeover import Waiting
 
 COLUMNS = ("KERNEL", "ID", "STATE", "CELL", "IDLE", "MEMORY", "CELLS", "HELD BY")

@@ -13,7 +13,7 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from loommux_host.command_line.outcome import DONE, Refused, show
+from loommux_host.command_line.reporting import DONE, Refused, show
 
 #: The spec's name in Jupyter's lists, as in ``jupyter console --kernel loommux``.
 NAME = "loommux"

@@ -10,9 +10,9 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from loommux_host.command_line.outcome import DONE, Refused, json_argument, say, show_json
 from loommux_host.command_line.output_follower import Following
 from loommux_host.command_line.reach import Found, find, kernel_argument
+from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
 from loommux_host.facts.phrases import duration
 from loommux_kernel.shared.daemon import DaemonError
 

@@ -20,11 +20,11 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-from loommux_host.command_line.outcome import Refused
 from loommux_host.command_line.reach import wait_for, waiting
+from loommux_host.command_line.reporting import Refused
 from loommux_host.config import Config, ConfigError
 from loommux_host.installation.configuration_file import SettingsFile
-from loommux_host.installation.hosts import HOSTS
+from loommux_host.installation.mcp_hosts import HOSTS
 from loommux_host.processes.server_discovery import DirectoryRefused, Server, living_servers
 from loommux_host.version import VERSION
 from loommux_kernel.shared.daemon import Daemon, DaemonError

@@ -1,7 +1,7 @@
 """How single facts are worded: durations, sizes, counts, times, who sent a cell, how a process ended.
 
 Pure functions from facts to short pieces of text, the same wherever they stand. Whole
-sentences are in `rendering.sentences` and `status_words`, which call this.
+sentences are in `rendering.sentences` and `refusals`, which call this.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the service answers: plain facts, no wording.
 
-`usecases.service` fills these, `rendering.renderer` words them, the faces hand them out. Times are
+`usecases.service` fills these, `rendering.message` words them, the faces hand them out. Times are
 seconds since the epoch, durations are seconds, sizes are bytes.
 """
 

@@ -1,6 +1,6 @@
 """A host's configuration file: read, one entry put in, shown as a difference, written whole or not at all.
 
-Owns the file; `jsonc` and tomlkit own the text, `hosts` the place and the shape. Called by `commands.install`.
+Owns the file; `jsonc` and tomlkit own the text, `mcp_hosts` the place and the shape. Called by `commands.install`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from loommux_host.command_line.outcome import Refused
+from loommux_host.command_line.reporting import Refused
 from loommux_host.installation import jsonc
-from loommux_host.installation.hosts import Format
+from loommux_host.installation.mcp_hosts import Format
 
 NEW_MODE = 0o600
 

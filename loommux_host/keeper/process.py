@@ -6,7 +6,7 @@ server, over a connection that it was born with:
 
 * ``launch``: fork a guard (which forks the init, which forks the kernel) that reports to the
   socket that comes along. Forked warm, or given to an interpreter of its own (*exec*) when a
-  fork would not be the same; the answer says which, and why.
+  fork would not be the same (`exec_reasons`); the answer says which, and why.
 * ``kernels`` gives the sockets of kernels to a new owner; ``forget`` lets one go.
 * ``end`` ends the keeper in order.
 
@@ -32,18 +32,15 @@ import time
 import traceback
 
 from loommux_host.init.ending import remove_files
+from loommux_host.keeper.exec_reasons import at_start, why_exec, why_exec_always
 from loommux_host.keeper.forked_child import Newborn, Origins, be_guard
 from loommux_host.keeper.preload import Preloaded
 from loommux_host.keeper.wire import SOCKET_NAME, VERSION, Frames, Message, send
 
-#: Variables that an interpreter, or its C library, reads at its start only.
-AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "GLIBC_")
 #: How long an owner may take to take in an answer.
 SEND_SECONDS = 5.0
 #: How many may wait to become the owner.
 BACKLOG = 16
-#: Why a keeper that is not of the kernels' interpreter forks none.
-OTHER_INTERPRETER = "the kernels' interpreter is another"
 
 
 class Kept:
@@ -70,9 +67,10 @@ class Keeper:
     """The state of a keeper. `grace` is None for a server whose kernels nobody may take over."""
 
     def __init__(self, directory: str, owner: int, grace: float | None, lock: int, *, warm: bool) -> None:
-        self._directory, self._grace, self._warm, self._lock = directory, grace, warm, lock
+        self._directory, self._grace, self._lock = directory, grace, lock
         self._origins = Origins()
-        self._preloaded = Preloaded()
+        #: None in a keeper that is not of the kernels' interpreter: it forks none warm.
+        self._preloaded = Preloaded() if warm else None
         self._began_with = at_start(dict(os.environ))
         self._kept: dict[str, Kept] = {}
         self._owner: Connection | None = Connection(socket.socket(fileno=owner))
@@ -87,7 +85,7 @@ class Keeper:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are not waited for: their sockets tell
         self._origins.title(["loommux-keeper", self._directory], "loommux-keeper")
         os.chdir("/")
-        if self._warm:
+        if self._preloaded is not None:
             self._preloaded.run()
         self._say_warm()
         try:
@@ -99,7 +97,7 @@ class Keeper:
         os._exit(0)
 
     def _say_warm(self) -> None:
-        why = self._preloaded.obstacle() if self._warm else OTHER_INTERPRETER
+        why = why_exec_always(self._preloaded)
         if self._owner is not None:
             with contextlib.suppress(OSError):  # it has died meanwhile, which the next step sees
                 send(self._owner.sock, {"of": 0, "why": why})
@@ -219,7 +217,7 @@ class Keeper:
             if kept >= 0:
                 os.close(kept)
             return {"refused": "too late"}
-        why = self._obstacle(request)
+        why = why_exec(request, self._preloaded, self._began_with)
         request["facts"]["owner"] = str(os.getpid())
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -247,23 +245,6 @@ class Keeper:
         except Exception:
             traceback.print_exc()
         os._exit(1)
-
-    def _obstacle(self, request: Message) -> str | None:
-        """Why a fork would not be what the command is; None when it would."""
-        if not self._warm:
-            return OTHER_INTERPRETER
-        if not request["warm"]:
-            return "its command is another"
-        now, then = at_start(request["environment"]), self._began_with
-        different = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
-        if different:
-            return f"other environment: {', '.join(different)}"
-        return self._preloaded.obstacle()
-
-
-def at_start(environment: dict[str, str]) -> dict[str, str]:
-    """The variables that a running interpreter cannot take over any more."""
-    return {name: value for name, value in environment.items() if name.startswith(AT_START)}
 
 
 def main() -> str:

@@ -20,14 +20,12 @@ from loommux_host.facts.results import Death
 from loommux_host.kernels.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
 from loommux_host.kernels.journal import Journaled, NoticeKey
 from loommux_host.kernels.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
-from loommux_host.kernels.record_reads import in_thread, read_latest, taken_back
+from loommux_host.kernels.record_reads import in_thread, read_finished, read_latest, taken_back
 from loommux_host.kernels.relay_file import Relay
 from loommux_host.kernels.submission import Pulse, Sent
-from loommux_host.processes.interface import Exit, Process, death_of
+from loommux_host.processes.interface import Process, death_of
 from loommux_kernel.shared.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
 from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
-from loommux_kernel.shared.records.finisher import finish
-from loommux_kernel.shared.records.start_note import starting
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +36,6 @@ QUIET_SECONDS = 1.0
 PROBE_SECONDS = 30.0
 #: How long a store is read anew every second while the kernel does not answer, then every five.
 EAGER_SECONDS = 10.0
-#: How long finishing the records of a dead process may hold up telling of its death,
-#: and reading the note of the last start when that fails.
-FINISH_SECONDS, NOTE_SECONDS = 30.0, 2.0
 #: Told ends are reported to the kernel together after so long.
 TOLD_SECONDS = 1.0
 T = TypeVar("T")
@@ -350,7 +345,9 @@ class Life:
         self._channel.take_in()
         await asyncio.sleep(0)  # replies that were there already reach their submissions first
         self._channel.close()
-        records, notices, known = await self._last_read(exit_)
+        records, notices, known = await read_finished(
+            self.process, self.records, exit_.at, relay=self._relayed(), after=self._notice_id
+        )
         self.death = death_of(self.process.process, exit_, self.ending)
         self._mended(records, notices)
         self._act(self.mirror.killed(exit_.at))
@@ -360,26 +357,6 @@ class Life:
             self._decide(self.pending, lost=True)
         self._on_death(self, next((v for v in self.mirror.latest() if v.state is State.KILLED), None))
         self.pulse.beat()
-
-    async def _last_read(self, exit_: Exit) -> tuple[list[ExecutionRecord], list[NoticeRecord], bool]:
-        """Finish the records and read them; the last says whether they tell what has begun.
-
-        The note of the last start stands in for a store that cannot be finished.
-        """
-        try:
-            async with asyncio.timeout(FINISH_SECONDS):
-                budget = self.process.launch.records_budget_bytes
-                await in_thread(finish, self.records, exit_.at, budget, self._relayed())
-                return *await in_thread(read_latest, self.records, self._notice_id), True
-        except Exception:
-            log.exception("the records of process %d could not be finished", self.process.process)
-        try:
-            async with asyncio.timeout(NOTE_SECONDS):
-                begun = await in_thread(starting, self.records)
-        except Exception:
-            log.exception("what process %d began last cannot be read", self.process.process)
-            begun = None
-        return [begun] if begun is not None else [], [], begun is not None
 
     def _relayed(self) -> str | None:
         """Where what runs, or is about to, is kept as it is said."""

@@ -5,6 +5,7 @@ Called by `life` and `usecases.service`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import sqlite3
@@ -14,8 +15,10 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
+from loommux_host.processes.interface import Process
 from loommux_kernel.shared.protocol import Submission
 from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
+from loommux_kernel.shared.records.finisher import finish
 from loommux_kernel.shared.records.reader import RecordReader
 from loommux_kernel.shared.records.start_note import claim, starting
 
@@ -23,6 +26,9 @@ log = logging.getLogger(__name__)
 
 #: How many of the latest executions mend a mirror.
 MENDED = 64
+#: How long finishing the records of a dead process may hold up telling of its death,
+#: and reading the note of the last start when that fails.
+FINISH_SECONDS, NOTE_SECONDS = 30.0, 2.0
 T = TypeVar("T")
 #: Stores that could not be read when they were last tried: each is told of once.
 _unreadable: set[Path] = set()
@@ -89,3 +95,26 @@ def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list
     if begun is not None and all(record.serial < begun.serial for record in records):
         records.insert(0, begun)
     return records, notices
+
+
+async def read_finished(
+    process: Process, records: Path, at: float, *, relay: str | None, after: int
+) -> tuple[list[ExecutionRecord], list[NoticeRecord], bool]:
+    """Finish the records of a process that ended `at`, and read them; the last says whether they tell what has begun.
+
+    Notices up to the id `after` are left out. The note of the last start stands in for a
+    store that cannot be finished.
+    """
+    try:
+        async with asyncio.timeout(FINISH_SECONDS):
+            await in_thread(finish, records, at, process.launch.records_budget_bytes, relay)
+            return *await in_thread(read_latest, records, after), True
+    except Exception:
+        log.exception("the records of process %d could not be finished", process.process)
+    try:
+        async with asyncio.timeout(NOTE_SECONDS):
+            begun = await in_thread(starting, records)
+    except Exception:
+        log.exception("what process %d began last cannot be read", process.process)
+        begun = None
+    return [begun] if begun is not None else [], [], begun is not None

@@ -2,7 +2,7 @@
 
 Owns what the SDK does not pass on: that the client's connection was dropped, and that a
 result was handed to it. `http` makes one for every request and puts it into the scope;
-`mcp` asks for it. Without one (a client in memory) calls are neither cut off nor late.
+`sdk` asks for it. Without one (a client in memory) calls are neither cut off nor late.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types
-from mcp.shared.exceptions import MCPError
 
 if TYPE_CHECKING:
-    from loommux_host.mcp.calls import Outcome
+    from loommux_host.mcp.tool_calls import Outcome
 
 SCOPE_KEY = "loommux.exchange"
+
+
+class CutOff(Exception):
+    """The connection was closed before the call ended; nobody reads what comes of it."""
 
 
 class Exchange:
@@ -62,7 +64,7 @@ class Exchange:
 
     @contextmanager
     def cutting_off(self) -> Iterator[None]:
-        """Cancel the block when the connection is dropped; it then raises `MCPError`, which nobody reads."""
+        """Cancel the block when the connection is dropped; it then raises `CutOff`."""
         with anyio.CancelScope() as scope:
             if self.dropped:
                 scope.cancel()
@@ -72,4 +74,4 @@ class Exchange:
             finally:
                 self._cut_off.remove(scope.cancel)
         if scope.cancelled_caught:
-            raise MCPError(mcp_types.CONNECTION_CLOSED, "The connection was closed before the call ended.")
+            raise CutOff("The connection was closed before the call ended.")

@@ -3,7 +3,7 @@
 Owns the sessions of the handshake era and their end, the standing streams of both eras,
 dropped connections, and what the SDK answers otherwise than the contract wants: a stale
 session id on ``initialize``, a cancelled request, modern requests under ``--protocol
-handshake``. Plain ASGI. Built by `http` around the server of `mcp`; tells `sessions.lease_enforcement`,
+handshake``. Plain ASGI. Built by `http` around the server of `sdk`; tells `sessions.lease_enforcement`,
 `sessions` and `sessions.binding` who is there.
 """
 
@@ -11,34 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-import mcp_types
 from anyio import ClosedResourceError
-from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from loommux_host.mcp.eras import HANDSHAKE_VERSIONS
 from loommux_host.mcp.exchange import SCOPE_KEY, Exchange
-from loommux_host.mcp.http_callers import SESSION_HEADER, caller_id, caller_of, leaver
-from loommux_host.mcp.reopening import exchanged
-from loommux_host.mcp.sdk_server import Context
+from loommux_host.mcp.http_callers import caller_id, caller_of, leaver
+from loommux_host.mcp.sdk import SESSION_HEADER, Context, Manager, Server, extend, standing_streams
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions
 from loommux_host.sessions.lease_enforcement import Leasing, lease_key
-from loommux_host.web.auth import BODY_LIMIT
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
@@ -47,8 +37,6 @@ IDLE_SECONDS = 86_400.0
 #: How long the SDK may take to open a session anew.
 REOPEN_SECONDS = 5.0
 
-#: The id under which this task's request opens a session, when it is one of the server before this.
-_reopening: ContextVar[str | None] = ContextVar("reopening", default=None)
 #: What a server that knows no modern era answers; the code of the SDKs of that time.
 LEGACY_REFUSAL = -32000
 
@@ -62,58 +50,6 @@ class _Session:
     last: float = field(default_factory=time.monotonic)
     #: How it was opened: what its client said in ``initialize``; empty until it was.
     opened: dict[str, Any] = field(default_factory=dict)
-
-
-class Manager(StreamableHTTPSessionManager):
-    """The SDK's manager, with the seams it lacks.
-
-    * `on_begin` is told of every session that opens, `on_end` of every one that is over, whoever ended it.
-    * A cancelled request's stream ends without an answer: the SDK sends an error there,
-      on which some clients break.
-    """
-
-    def __init__(self, server: Server[Any], on_begin: Callable[[str], None], on_end: Callable[[str], None]) -> None:
-        # Sessions end with their client or with `Door.sweep`, never in the middle of a long cell.
-        super().__init__(server, session_idle_timeout=None, max_request_body_size=BODY_LIMIT)
-        self._on_begin, self._on_end = on_begin, on_end
-
-    def knows(self, session_id: str) -> bool:
-        return session_id in self._server_instances
-
-    async def reopen(self, session_id: str, opened: dict[str, Any]) -> None:
-        """Open a session under the id that it had; `opened` is what its client said in ``initialize``."""
-        before = _reopening.set(session_id)
-        try:
-            await exchanged(self.handle_request, {"id": 0, "method": "initialize", "params": opened})
-        finally:
-            _reopening.reset(before)
-        await exchanged(self.handle_request, {"method": "notifications/initialized"}, session_id)
-
-    async def end(self, session_id: str) -> None:
-        """End a session as if its client had deleted it."""
-        if (transport := self._server_instances.get(session_id)) is not None:
-            await self._discard_session(session_id, transport)
-
-    def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
-        transport = super()._admit_session(requestor)
-        if transport is not None and (known := _reopening.get()) is not None:
-            del self._server_instances[transport.mcp_session_id or ""]
-            transport.mcp_session_id = known
-            self._server_instances[known] = transport
-        if transport is not None and transport.mcp_session_id is not None:
-            self._on_begin(transport.mcp_session_id)
-            transport._terminate_unanswered_request = partial(_end_stream, transport)  # pyright: ignore[reportAttributeAccessIssue]
-        return transport
-
-    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-        known = self.knows(session_id)
-        await super()._discard_session(session_id, transport)
-        if known:
-            self._on_end(session_id)
-
-
-async def _end_stream(transport: StreamableHTTPServerTransport, request_id: mcp_types.RequestId) -> None:
-    await transport._clean_up_memory_streams(str(request_id))
 
 
 class Door:
@@ -132,12 +68,11 @@ class Door:
         self._leasing, self._binder, self._sessions = leasing, binder, sessions
         self._handshake_only, self._sweep_seconds = handshake_only, sweep_seconds
         self._manager = Manager(server, self._began, self._ended)
-        logging.getLogger("mcp.server.streamable_http").addFilter(_goes_on)
         self._known: dict[str, _Session] = {}
         self._asleep: dict[str, dict[str, Any]] = {}
         self._waking = asyncio.Lock()
         self._recalled = time.monotonic()
-        self._listening = ListenHandler(InMemorySubscriptionBus())
+        self._listening = standing_streams()
         self._swept = time.monotonic()
         self._sweeping: asyncio.Task[None] | None = None
         self._closing = False
@@ -145,10 +80,7 @@ class Door:
         self._open = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
-        server.middleware.append(self._signed)
-        # Without this the SDK lists all tools in every modern call, to look for headers that no tool has.
-        server.get_tool_input_schema = lambda name: None
+        extend(server, self._listen, self._signed)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -203,8 +135,8 @@ class Door:
 
     def _refused(self, scope: Scope) -> Response | None:
         version = Headers(scope=scope).get(VERSION_HEADER)
-        if self._handshake_only and version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            known = ", ".join(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
+        if self._handshake_only and version is not None and version not in HANDSHAKE_VERSIONS:
+            known = ", ".join(reversed(HANDSHAKE_VERSIONS))
             message = f"Bad Request: Unsupported protocol version: {version[:40]} (supported versions: {known})"
             error = {"code": LEGACY_REFUSAL, "message": message}
             return JSONResponse({"jsonrpc": "2.0", "error": error, "id": None}, status_code=400)
@@ -260,7 +192,7 @@ class Door:
 
     async def _signed(self, ctx: Context, call_next: Callable[[Context], Awaitable[Any]]) -> Any:
         """Any request of a caller without a session is a sign of it; sessions are seen in `_session_request`."""
-        if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if ctx.protocol_version not in HANDSHAKE_VERSIONS:
             self._leasing.signed_without_session(caller_of(ctx))
         elif ctx.session.client_params is not None and ctx.request is not None:
             session = self._known.get(ctx.request.headers.get(SESSION_HEADER) or "")
@@ -371,11 +303,6 @@ class _Watched:
         await self._send(message)
         if message["type"] == "http.response.body":
             self._exchange.sent()
-
-
-def _goes_on(record: logging.LogRecord) -> bool:
-    """Whether what the SDK logs is more than that a session ended while a message of it was on its way."""
-    return not (record.exc_info and isinstance(record.exc_info[1], ClosedResourceError))
 
 
 def _is_initialize(first: Message) -> bool:

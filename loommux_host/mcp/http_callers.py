@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from typing import Any
 from urllib.parse import quote, unquote
 
-from mcp.server.context import ServerRequestContext
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from loommux_host.mcp.sdk import SESSION_HEADER, Context
 from loommux_host.sessions.binding import RESOURCE_HEADER
 from loommux_host.sessions.callers import Caller
 from loommux_host.sessions.lease_enforcement import POLICY_HEADER
 
-Context = ServerRequestContext[Any, Any]
-
-SESSION_HEADER = "mcp-session-id"
 OPERATOR_HEADER = "X-Loommux-Operator"
 LABEL_CHARACTERS = 100
 VALUE_CHARACTERS = 1000

@@ -1,7 +1,7 @@
 """What a tool is: parameters with their JSON schemas, and the check of arguments (contract 3).
 
 Owns the kinds of values and the words of a refused argument. Knows no tool: `tools`
-declares them with what is here, `calls` has arguments checked. Plain tables and no
+declares them with what is here, `tool_calls` has arguments checked. Plain tables and no
 validation library, because a schema written out is shorter than one generated, a refusal
 has to name the parameter, the value and what is allowed, and a server answers its first
 request before such a library could be imported.

@@ -1,7 +1,7 @@
 """MCP over stdio: one client, one connection, either protocol era.
 
 Owns the conversation: which era the client speaks, which requests are in flight, what is
-answered when one is cancelled or cannot be understood. Carries calls out through `calls`,
+answered when one is cancelled or cannot be understood. Carries calls out through `tool_calls`,
 speaks by the rules of `eras`, over the lines of `stdio_lines`; opened and ended by `server.host`.
 
 It is not built on the SDK's server, whose import takes a second and 60 MB. A client
@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from loommux_host.mcp import eras
-from loommux_host.mcp.calls import Calls, Outcome, Progress, progress_message
 from loommux_host.mcp.eras import ProtocolError
 from loommux_host.mcp.stdio_lines import Reader, Writer, writer
+from loommux_host.mcp.tool_calls import Calls, Outcome, Progress, progress_message
 from loommux_host.mcp.tools import TOOLS
 
 if TYPE_CHECKING:  # imports what a server can do without until its first call

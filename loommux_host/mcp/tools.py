@@ -4,7 +4,7 @@ Owns what the agent is told before its first call, nothing else. Each descriptio
 the instructions, stay under 2,000 characters, because clients cut there; what matters
 most stands first. They say what a call does to the world, when to use it and when its
 neighbour, what comes back, and what to do when the host cut the call short. `parameters`
-knows how arguments are checked; `calls` carries calls out.
+knows how arguments are checked; `tool_calls` carries calls out.
 """
 
 from __future__ import annotations

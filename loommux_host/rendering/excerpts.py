@@ -1,6 +1,6 @@
 """What stands in place of a text that is too large: some of its lines, and the call that reads on.
 
-Pure but for the counter. Called by `renderer`.
+Pure but for the counter. Called by `message`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps output from speaking for the environment (contract 3.2, 6), and results sendable.
 
 Owns the envelope: what it looks like, what is put into it, and how a line of output that
-could be taken for it is shown. Pure; called by `renderer` and `structured_fields` for every text.
+could be taken for it is shown. Pure; called by `message` and `structured_fields` for every text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Displayed images into blocks that no client refuses, within a budget (contract 3.6).
 
 Owns what an image must be, how it is scaled, and the line of text that stands in place of
-one that cannot be shown. Knows nothing of results: `renderer` says how many bytes there are
+one that cannot be shown. Knows nothing of results: `message` says how many bytes there are
 and puts the pieces where they belong. The bytes decide what an image is, never its label.
 """
 

@@ -1,7 +1,7 @@
 """The sentences of results: an answer's facts in the words of contract 3.2, 4 and 5.
 
 Pure functions from answers to lines of text. They know neither limits nor blocks nor the
-envelope: `renderer` calls them and puts the lines together. Words and templates are in
+envelope: `message` calls them and puts the lines together. Words and templates are in
 `facts.status_words`, short pieces in `facts.phrases`.
 """
 
@@ -27,6 +27,7 @@ from loommux_host.facts.phrases import (
     sender,
     silence,
 )
+from loommux_host.facts.refusals import held, stacks
 from loommux_host.facts.results import (
     Answer,
     CellAnswer,
@@ -42,7 +43,7 @@ from loommux_host.facts.results import (
     StatusAnswer,
     WatchAnswer,
 )
-from loommux_host.facts.status_words import INTERRUPTS, RESTARTS, STATES, WATCHES, held, stacks
+from loommux_host.facts.status_words import INTERRUPTS, RESTARTS, STATES, WATCHES
 from loommux_host.facts.watches import Watch
 from loommux_kernel.shared.protocol import State
 

@@ -1,7 +1,7 @@
 """What a result may carry of the text it is about, from everything down to counts alone.
 
 Owns the size rules of contract 3.2 for bodies, reads and searches: each answer has a few
-choices in order, and `renderer`, the only caller, takes the first that fits into a message.
+choices in order, and `message`, the only caller, takes the first that fits into a message.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fields of structured mode (contract 3.2): the same facts as the text, for programs.
 
-Pure functions from answers to JSON values. Called by `renderer`, which says what of an
+Pure functions from answers to JSON values. Called by `message`, which says what of an
 output may be carried. Times are ISO 8601 in UTC, durations seconds, sizes bytes. A field
 without a value is null, so that each kind of answer always has the same fields.
 """

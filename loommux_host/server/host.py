@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: What is imported beside the first kernel's start; a call needs them, an answer to ``initialize`` does not.
-HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.renderer")
+HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.message")
 #: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
 FINISH_SECONDS = 8.0
 #: No end of a server takes longer; what is left then is ended by the inits.

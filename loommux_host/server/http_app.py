@@ -28,8 +28,8 @@ from loommux_host.config import Config
 from loommux_host.console.page import about, open_paths, page_routes
 from loommux_host.facts.limits import Limits
 from loommux_host.mcp.http import Door
-from loommux_host.mcp.http_callers import Context, address_of, caller_of
-from loommux_host.mcp.sdk_server import build_server
+from loommux_host.mcp.http_callers import address_of, caller_of
+from loommux_host.mcp.sdk import Context, build_server
 from loommux_host.processes.private_socket import ControlSocket
 from loommux_host.server.handover import Memory, Remembered
 from loommux_host.server.private_app import PrivateApi

@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import sse_starlette.sse
-
 from loommux_host.api.feed import Feed
 from loommux_host.config import Config, ConfigError
 from loommux_host.kernels.registry import Registry
 from loommux_host.leases.policy import Policies, Policy
+from loommux_host.mcp.sdk import unwatched
 from loommux_host.server.adoption import Adoption
 from loommux_host.server.handover import Known, Memory
 from loommux_host.server.host import Host, ending_signals
@@ -114,8 +113,7 @@ async def run(app: HttpApp, listener: socket.socket, stop: asyncio.Event) -> Non
             await app.stop()
             await running.aclose()
 
-        # Its watcher would look twice a second for uvicorn's end and cut streams that are to end in order.
-        sse_starlette.sse._get_shutdown_state().watcher_started = True
+        unwatched()
         await WebServer(app.asgi, stop, end).serve(sockets=[listener])
 
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loommux_host.facts.phrases import one_line, plural
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused, invalid_argument, kernel_not_found, refuse
 from loommux_host.facts.results import Refusal
-from loommux_host.facts.status_words import invalid_argument, kernel_not_found, refuse
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.registry import InvalidName, Opened, Registry
 from loommux_host.sessions.callers import Binding, Caller

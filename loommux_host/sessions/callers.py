@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from loommux_host.facts.phrases import one_line
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import kernel_not_found, refuse
+from loommux_host.facts.refusals import Refused, kernel_not_found, refuse
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import Change, Ended, Started

@@ -17,8 +17,7 @@ from typing import Any
 
 from loommux_host.facts.phrases import clock as clock_time
 from loommux_host.facts.phrases import one_line
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import invalid_argument
+from loommux_host.facts.refusals import Refused, invalid_argument
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.leases.decisions import (
     AlertCleared,

@@ -4,7 +4,7 @@ tiktoken holds the interpreter for a third of a second while it takes in the voc
 keeps 48 MB: in a server, every call would wait for the one. Owns that process: a line of JSON
 for each question and each answer, ended by the end of its input, so that it never outlives
 its server, and by itself when nothing was asked for long. What bounds decide (`tokens.decided`)
-never gets there. Asked by `rendering.renderer` and `usecases.result_bodies`, in threads.
+never gets there. Asked by `rendering.message` and `usecases.result_bodies`, in threads.
 
 Run as a module, it is that process.
 """

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused, execution_not_found, process_not_found
 from loommux_host.facts.results import Answer, CellAnswer, Death, ExecutionFacts, ExecutionStatusAnswer
-from loommux_host.facts.status_words import execution_not_found, process_not_found
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import View

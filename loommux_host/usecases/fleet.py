@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loommux_host.facts.phrases import attached, cell, first_line, how_ended, one_line, sender
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import invalid_argument, kernel_not_found, kernel_unresponsive, refuse
+from loommux_host.facts.refusals import Refused, invalid_argument, kernel_not_found, kernel_unresponsive, refuse
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.mirror import View
 from loommux_host.kernels.registry import InvalidName, Registry

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from loommux_host.facts.phrases import attached, cell, sender
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused, invalid_argument, refuse
 from loommux_host.facts.results import (
     ExecutionFacts,
     ExecutionStatusAnswer,
@@ -28,7 +28,6 @@ from loommux_host.facts.results import (
     SearchAnswer,
     StatusAnswer,
 )
-from loommux_host.facts.status_words import invalid_argument, refuse
 from loommux_host.kernels import line_ranges
 from loommux_host.kernels.journal import NoticeEntry
 from loommux_host.kernels.kernel import Kernel

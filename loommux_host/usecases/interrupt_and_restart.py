@@ -7,9 +7,8 @@ A running cell of someone who is still there is interrupted only when its number
 from __future__ import annotations
 
 from loommux_host.facts.phrases import cell, one_line, sender
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused, kernel_unresponsive, not_yours
 from loommux_host.facts.results import InterruptAnswer, RestartAnswer
-from loommux_host.facts.status_words import kernel_unresponsive, not_yours
 from loommux_host.kernels.interrupt_wait import SECONDS, Interrupted
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.mirror import View

@@ -1,7 +1,7 @@
 """What the result of a cell carries of its output, fetched as far as the limits allow (contract 3.2).
 
 An output of at most 5,000 bytes comes with the kernel's reply; of a larger one only as much
-is read as can be shown. It decides what is fetched, `rendering.renderer` what is said. Called by `service`.
+is read as can be shown. It decides what is fetched, `rendering.message` what is said. Called by `service`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loommux_host.facts.phrases import one_line
-from loommux_host.facts.refused import Refused
-from loommux_host.facts.status_words import refuse
+from loommux_host.facts.refusals import Refused, refuse
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.registry import Registry
 from loommux_host.sessions.callers import Caller, Sessions

@@ -2,7 +2,7 @@
 
 Each method finds the kernel a call works in, does what the tool promises, and answers with
 plain facts (`facts.results`) and what the caller still has to be told. What did nothing is a
-`Refusal`, never an exception. It knows neither protocols nor wording; `rendering.renderer` does.
+`Refusal`, never an exception. It knows neither protocols nor wording; `rendering.message` does.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from loommux_host.facts import status_words
-from loommux_host.facts.refused import Refused
+from loommux_host.facts import refusals
+from loommux_host.facts.refusals import Refused
 from loommux_host.facts.results import Answer, CellAnswer, Refusal
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.mirror import View
 from loommux_host.kernels.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran
-from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, RecordsUnreadable
+from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import Registry, TooManyKernels
 from loommux_host.kernels.wait_timers import Patience, Progress, reporting
 from loommux_host.sessions.callers import Binding, Caller, Sessions
 from loommux_host.sessions.envelope import Shown
-from loommux_host.usecases import inspection, interrupt_and_restart, watch_waits
+from loommux_host.usecases import inspection, interrupt_and_restart, watch_waits, why_refused
 from loommux_host.usecases.execution_selection import Chosen, account_for, choose, of_view
 from loommux_host.usecases.result_bodies import Bodies
 from loommux_kernel.shared.header import Header, InvalidHeader, parse
-from loommux_kernel.shared.protocol import Origin, Stream, now
+from loommux_kernel.shared.protocol import Stream, now
 
 #: How long calls in flight may go on when the server stops, before they are answered as running.
 DRAIN_SECONDS = 2.0
@@ -68,9 +68,9 @@ class Service:
         try:
             header = parse(source)
         except InvalidHeader as error:
-            return _answered(status_words.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
+            return _answered(refusals.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
         if not (header.body(source) if header else source).strip():
-            return _answered(status_words.refuse("empty_cell"))
+            return _answered(refusals.refuse("empty_cell"))
 
         async def run(binding: Binding) -> Answer:
             self._refuse_after_death(caller, binding.kernel)
@@ -126,9 +126,9 @@ class Service:
             )
         match outcome:
             case Busy():
-                raise Refused(_busy(caller, kernel, outcome))
+                raise Refused(why_refused.busy(caller, kernel, outcome))
             case NotTaken():
-                raise Refused(_not_taken(kernel, outcome, (await kernel.seen()).held_at))
+                raise Refused(why_refused.not_taken(kernel, outcome, (await kernel.seen()).held_at))
             case Ran():
                 return await self._ran(caller, outcome, header)
 
@@ -257,7 +257,7 @@ class Service:
     ) -> Answer:
         """Bind the call to its kernel, do the work, add what the caller still has to be told."""
         if self._stopped or (self._stopping and caller.kernel is None):
-            return _answered(status_words.refuse("server_stopping"))
+            return _answered(refusals.refuse("server_stopping"))
         call = object()
         self._calls.add(call)
         self._idle.clear()
@@ -265,13 +265,13 @@ class Service:
             try:
                 binding = await self._sessions.bind(caller, wanted, header, runs=runs)
             except (Refused, TooManyKernels) as error:
-                return _answered(_refusal(None, error))
+                return _answered(why_refused.refusal(None, error))
             with self._sessions.calling(caller, binding.kernel):
                 try:
                     answer = await work(binding)
                     await account_for(binding.kernel, answer)
                 except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
-                    answer = _refusal(binding.kernel, error)
+                    answer = why_refused.refusal(binding.kernel, error)
             return self._told(caller, binding, answer)
         finally:
             self._calls.discard(call)
@@ -302,7 +302,7 @@ class Service:
         died = [e for e in kernel.journal.deaths() if not (e.on_purpose or told.knows(e.index))]
         if died:
             kernel.start_again()
-            raise Refused(status_words.kernel_died(died[-1].death, kernel.name, died[-1].lost))
+            raise Refused(refusals.kernel_died(died[-1].death, kernel.name, died[-1].lost))
 
     # -- the end of the server ------------------------------------------------------
 
@@ -341,50 +341,6 @@ def _shown(answer: Answer) -> Shown:
     whole = isinstance(answer, CellAnswer) and facts.completed_at is not None
     deaths = frozenset({facts.process}) if facts.death is not None else frozenset()
     return Shown((facts.process, facts.serial), whole, deaths, facts.submitted_at)
-
-
-def _refusal(kernel: Kernel | None, error: Exception) -> Refusal:
-    name = kernel.name if kernel else ""
-    match error:
-        case Refused():
-            return error.refusal
-        case KernelStartFailed():
-            return status_words.kernel_start_failed(name, str(error), error.log_tail)
-        case TooManyKernels():
-            return status_words.refuse("too_many_kernels", reason=str(error))
-        case RecordsGone() if kernel is not None:
-            return status_words.refuse("records_gone", kernel=name)
-        case RecordsBehind() if kernel is not None:
-            return status_words.refuse("records_behind", kernel=name)
-        case RecordsUnreadable() if kernel is not None:
-            return status_words.refuse("records_unreadable", kernel=name)
-        case _:
-            return status_words.refuse("server_stopping")
-
-
-def _busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
-    view = busy.view
-    if view is not None:
-        seconds = (view.completed_at or now()) - view.submitted_at
-        mine = _is_mine(caller, view.origin)
-        return status_words.busy(view.number, kernel.name, seconds, view.origin, mine, waiting=busy.awaits_input)
-    submission = busy.sent.submission if busy.sent else None
-    if submission is None:
-        return status_words.kernel_unresponsive(kernel.name, kernel.facts().stale_seconds or 0.0, "Nothing was run.")
-    mine = _is_mine(caller, submission.origin)
-    return status_words.busy(None, kernel.name, now() - submission.submitted_at, submission.origin, mine)
-
-
-def _is_mine(caller: Caller, origin: Origin) -> bool:
-    """People share one id, and are told who of them it was."""
-    return origin.client == caller.id and not caller.person
-
-
-def _not_taken(kernel: Kernel, outcome: NotTaken, held_at: str | None) -> Refusal:
-    if outcome.death is not None:
-        return status_words.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
-    undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
-    return status_words.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)
 
 
 def _last_line(running: View | None, binding: Binding) -> str:

@@ -7,9 +7,8 @@ waiting asks the kernel nothing. Called by `service`.
 from __future__ import annotations
 
 from loommux_host.facts.phrases import one_line
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused, invalid_argument, watch_not_found
 from loommux_host.facts.results import WatchAnswer
-from loommux_host.facts.status_words import invalid_argument, watch_not_found
 from loommux_host.facts.watches import Watch, Watches
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.wait_timers import Patience, Progress, reporting

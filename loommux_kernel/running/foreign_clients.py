@@ -32,7 +32,7 @@ KNOWN_AS = {
     "execute": "jupyter execute",
 }
 #: Runs Jupyter's own clients for `loommux attach`; its first argument says which.
-ATTACHED = "loommux_host.jupyter.attached"
+ATTACHED = "loommux_host.jupyter.console_clients"
 #: ``loommux-proxy/<pid>/<pid of what started it>/<random>/<what that calls the notebook>``
 _PROXY = re.compile(rb"loommux-proxy/(\d+)/(\d+)/[^/]*/(.*)", re.DOTALL)
 _INTERPRETER = re.compile(r"(python|pypy)[\d.w]*(\.exe)?$")

@@ -1,7 +1,7 @@
 """Lines of a stream: which ones are asked for, and how much of each.
 
 Owns line ranges (contract 3.5) and hands on clipping and searching. Pure. Used by
-the host's service and its renderer.
+the host's use-cases and its rendering.
 """
 
 from __future__ import annotations

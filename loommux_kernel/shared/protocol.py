@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from loommux_kernel.shared.clock import now as now
+from loommux_kernel.text.counts import Counts as Counts
 
 PROTOCOL_VERSION = 1
 METADATA_KEY = "loommux"
@@ -89,18 +90,6 @@ class Origin:
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> Origin:
         return cls(OriginKind(wire["kind"]), wire["label"], wire.get("client", ""))
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The size of one stream: lines, code points, UTF-8 bytes.
-
-    A last line without a newline counts as a line; an empty stream has none.
-    """
-
-    lines: int = 0
-    characters: int = 0
-    utf8_bytes: int = 0
 
 
 def _shape(message: Any) -> dict[str, Any]:

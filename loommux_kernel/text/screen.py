@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loommux_kernel.shared.protocol import Counts
+from loommux_kernel.text.counts import Counts
 from loommux_kernel.text.long_row import LONG, Fetch, LongRow, no_parts
 
 SCREEN_LINES = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, KernelFacts
-from loommux_host.rendering.renderer import Rendered, TextBlock, render
+from loommux_host.rendering.message import Rendered, TextBlock, render
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State
 
 NOW = 1_800_000_000.0

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, Refusal
-from loommux_host.mcp.calls import Calls
+from loommux_host.mcp.tool_calls import Calls
 from loommux_host.mcp.tools import TOOLS
 from loommux_host.usecases.service import Service
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State

@@ -319,7 +319,7 @@ def test_a_start_in_a_directory_that_is_gone_is_refused(tmp_path: Path) -> None:
     gone.mkdir()
     code = (
         "import os; os.rmdir(os.getcwd())\n"
-        "from loommux_host.config import *\n"
+        "from loommux_host.command_line.server_options import parse\nfrom loommux_host.config import *\n"
         "try: load(parse([]))\n"
         "except ConfigError as e: print(e.status)"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loommux_host.facts import status_words
+from loommux_host.facts import refusals, status_words
 from loommux_host.facts.results import (
     Answer,
     ExecutionStatusAnswer,
@@ -33,11 +33,11 @@ TABLES = {
     "What `restart` answers": status_words.RESTARTS,
     "States of a kernel": status_words.KERNELS,
     "Why output is left out": status_words.OMISSIONS,
-    "Refusals": status_words.REFUSALS,
+    "Refusals": refusals.REFUSALS,
     "Starts that fail": status_words.STARTS,
 }
 ANSWERS: dict[str, Answer] = {
-    "Fields of a refusal": status_words.refuse("empty_cell"),
+    "Fields of a refusal": refusals.refuse("empty_cell"),
     "Fields of run_cell and wait": cell("x\n"),
     "Fields of wait for a watch": WatchAnswer(kernel=KERNEL, now=NOW),
     "Fields of execution_status": ExecutionStatusAnswer(kernel=KERNEL, now=NOW, execution=execution()),

@@ -21,8 +21,8 @@ from typing import Any
 from loommux_kernel.shared.protocol import REPLY_BODY_BYTES, Counts, Origin, State, Stream, now
 from loommux_kernel.shared.records.database import CODES, Forgetful, Kind, Row
 from loommux_kernel.shared.records.disk import Disk, Unavailable
-from loommux_kernel.shared.records.execution import Execution, load
 from loommux_kernel.shared.records.transcript import Transcript
+from loommux_kernel.shared.records.written_execution import Execution, load
 from loommux_kernel.text.controls import visible
 
 #: Characters of text that are gathered before they go through the terminals.

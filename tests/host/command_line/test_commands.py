@@ -17,18 +17,18 @@ import pytest
 
 from loommux_host import cli
 from loommux_host.command_line import catalogue, reach, server_options
-from loommux_host.command_line.outcome import WORDS
+from loommux_host.command_line.reporting import WORDS
 from loommux_host.commands import kernels, logs, run
-from loommux_host.facts import status_words
+from loommux_host.facts import refusals, status_words
 from loommux_host.processes.server_discovery import Server
 from loommux_host.usecases import inspection
 from loommux_kernel.shared.daemon import DaemonError
 
 ROOT = Path(__file__).resolve().parents[3]
 #: What a command or a client may repeat of what its server says.
-SERVERS_WORDS = set().union(status_words.REFUSALS, status_words.INTERRUPTS, status_words.KERNELS)
+SERVERS_WORDS = set().union(refusals.REFUSALS, status_words.INTERRUPTS, status_words.KERNELS)
 #: What only commands need; a server that starts has none of it.
-FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.outcome")
+FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.reporting")
 
 
 @pytest.mark.parametrize("name", catalogue.COMMANDS)

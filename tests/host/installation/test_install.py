@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loommux_host import cli
-from loommux_host.installation.hosts import HOSTS
+from loommux_host.installation.mcp_hosts import HOSTS
 
 LOOMMUX = str(Path(sys.executable).with_name("loommux"))
 URL = "http://127.0.0.1:8801/mcp"

@@ -15,9 +15,9 @@ import pytest
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 
-from loommux_host.mcp import eras, sdk_server
-from loommux_host.mcp.calls import Calls, Outcome, Progress
+from loommux_host.mcp import eras, sdk
 from loommux_host.mcp.stdio import Conversation
+from loommux_host.mcp.tool_calls import Calls, Outcome, Progress
 
 pytestmark = pytest.mark.anyio
 
@@ -349,7 +349,7 @@ async def sdk_answers(server: Server[Any], talk: list[tuple[str, object]]) -> li
 async def test_stdio_answers_as_the_sdks_server_does(talk: list[tuple[str, object]]) -> None:
     client = Client()
     ours = [await client.ask(id, method, params) for id, (method, params) in enumerate(talk)]
-    server = sdk_server.build_server(cast(Calls, FakeCalls()), cast(Any, lambda context: None))
+    server = sdk.build_server(cast(Calls, FakeCalls()), cast(Any, lambda context: None))
     theirs = await sdk_answers(server, talk)
     for request, our, their in zip(talk, ours, theirs, strict=True):
         if "error" in their and their["error"]["code"] == eras.INVALID_PARAMS:  # ours say which parameter is wrong

@@ -19,7 +19,7 @@ from PIL import Image
 from loommux_host.facts.results import Notice
 from loommux_host.rendering import image_codec, images
 from loommux_host.rendering.images import ImageBlock, Piece, pieces
-from loommux_host.rendering.renderer import TextBlock
+from loommux_host.rendering.message import TextBlock
 from loommux_kernel.shared.protocol import State
 from loommux_kernel.shared.record_types import DisplayRecord
 from tests.host.answers import cell, execution, rendered

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loommux_host.facts.limits import FRAME_BYTES, Limits
+from loommux_host.facts.refusals import kernel_start_failed
 from loommux_host.facts.results import Answer, Notice, ReadAnswer, RestartAnswer, SearchAnswer, StatusAnswer
-from loommux_host.facts.status_words import kernel_start_failed
 from loommux_host.rendering.excerpts import last_lines
 from loommux_host.rendering.images import ImageBlock
-from loommux_host.rendering.renderer import Rendered, TextBlock, render
+from loommux_host.rendering.message import Rendered, TextBlock, render
 from loommux_host.tokens.vocabulary import SHIPPED, Vocabulary
 from loommux_kernel.shared.lines import LineRange
 from loommux_kernel.shared.protocol import Counts, State, Stream

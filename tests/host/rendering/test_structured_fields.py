@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from loommux_host.facts.refusals import busy
 from loommux_host.facts.results import (
     Answer,
     Death,
@@ -17,7 +18,6 @@ from loommux_host.facts.results import (
     SearchAnswer,
     StatusAnswer,
 )
-from loommux_host.facts.status_words import busy
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State, Stream
 from loommux_kernel.shared.record_types import SearchResult
 from tests.host.answers import KERNEL, NOW, cell, execution, fields_of, rendered

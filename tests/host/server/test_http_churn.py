@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from loommux_host.mcp import http as mcp_http
+from loommux_host.mcp.sdk import Manager
 from tests.host.server.http_server import ACCEPT, HttpServer, Raw, forever, http_server, initialize, modern, tool_call
 from tests.host.twins import until
 
@@ -135,7 +136,7 @@ async def all_is_over(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> No
 # -- what may be left -------------------------------------------------------------------------
 
 
-def manager(server: HttpServer) -> mcp_http.Manager:
+def manager(server: HttpServer) -> Manager:
     return server.app._door._manager
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loommux_host.facts.refused import Refused
+from loommux_host.facts.refusals import Refused
 from loommux_host.facts.results import CellAnswer, Notice
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.registry import Registry

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loommux_host.facts.results import Answer, CellAnswer, Refusal
-from loommux_host.kernels import life
+from loommux_host.kernels import record_reads
 from loommux_host.kernels.record_reads import RecordsUnreadable, read_latest, reading
 from loommux_kernel.executions.gate import Execution
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, Reply, State, Submission
@@ -36,7 +36,7 @@ def unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(life, "finish", fails)
+    monkeypatch.setattr(record_reads, "finish", fails)
 
 
 def note(directory: Path, serial: int, at: float, source: str = "say") -> None:

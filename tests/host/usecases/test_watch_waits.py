@@ -10,7 +10,7 @@ import pytest
 
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.results import Answer, Refusal, StatusAnswer, WatchAnswer
-from loommux_host.rendering.renderer import TextBlock, render
+from loommux_host.rendering.message import TextBlock, render
 from loommux_host.rendering.structured_fields import status_of
 from loommux_kernel.shared.protocol import Outcome
 from tests.host.twins import ME, Server, server, until

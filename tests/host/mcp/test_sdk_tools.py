@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from loommux_host.mcp.sdk_server import build_server
+from loommux_host.mcp.sdk import build_server
 from loommux_host.mcp.tools import INSTRUCTIONS, TOOLS
 from tests.host.faces import FakeService, calls_on, cell_answer, refusal
 

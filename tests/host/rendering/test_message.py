@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loommux_host.facts import status_words
+from loommux_host.facts import refusals
 from loommux_host.facts.results import (
     Death,
     ExecutionStatusAnswer,
@@ -96,12 +96,12 @@ def test_a_cell_that_runs_while_the_server_stops_is_told_to_end() -> None:
 
 
 def test_busy_names_the_cell_its_sender_and_the_ways_on() -> None:
-    refusal = status_words.busy(7, "report-cleanup", 12.4, SESSION, mine=True)
+    refusal = refusals.busy(7, "report-cleanup", 12.4, SESSION, mine=True)
     assert text_of(refusal) == (
         "busy: In [7] of report-cleanup has run for 12.4 s, sent by this session. Nothing was run."
         " Use wait(), or interrupt(execution=7)."
     )
-    theirs = status_words.busy(None, "lab", 1.0, Origin(OriginKind.CLIENT, "qtconsole"), mine=False)
+    theirs = refusals.busy(None, "lab", 1.0, Origin(OriginKind.CLIENT, "qtconsole"), mine=False)
     assert "In [ ] of lab" in text_of(theirs) and "sent by qtconsole." in text_of(theirs)
     assert "or interrupt()." in text_of(theirs)
     assert rendered(refusal).is_error
@@ -229,17 +229,17 @@ def test_a_search_begins_with_what_it_found_and_keeps_line_numbers() -> None:
 
 def test_a_missing_execution_names_the_most_recent_and_where_it_is() -> None:
     ended = Death(1, NOW - NOW % 86400 + 14 * 3600 + 120, "restart", by="session claude-1a2b3c4d")
-    assert text_of(status_words.execution_not_found(9, 7, ended)) == (
+    assert text_of(refusals.execution_not_found(9, 7, ended)) == (
         "execution_not_found: In [9] does not exist; the most recent is In [7]. Process 1, which ended by restart at"
         " 14:02, has In [9]: pass process=1."
     )
     assert (
-        text_of(status_words.execution_not_found(None, None))
+        text_of(refusals.execution_not_found(None, None))
         == "execution_not_found: there is no execution; nothing has run yet."
     )
-    restarted = text_of(status_words.execution_not_found(9, None, following=2))
+    restarted = text_of(refusals.execution_not_found(9, None, following=2))
     assert restarted == "execution_not_found: In [9] does not exist; nothing has run in process 2 yet."
-    assert "nothing has run in process 2." in text_of(status_words.execution_not_found(9, None, process=2))
+    assert "nothing has run in process 2." in text_of(refusals.execution_not_found(9, None, process=2))
 
 
 def test_everything_the_environment_says_stands_in_one_envelope_at_the_end() -> None:
@@ -429,31 +429,31 @@ def test_execution_status_gives_state_and_facts_but_no_output() -> None:
 
 def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
     death = Death(1, NOW, "signal", signal="SIGKILL", max_rss_bytes=3 << 30, stacks="Thread 1")
-    refusals = [
-        status_words.refuse("empty_cell"),
-        status_words.refuse("invalid_cell_header", reason="--wait needs a number"),
-        status_words.invalid_argument("stream", "std\nout", "one of combined, stdout"),
-        status_words.process_not_found(9, "lab", [1, 2]),
-        status_words.kernel_not_found("x", ["lab", "report"]),
-        status_words.refuse("kernel_busy", what="lab runs In [7]"),
-        status_words.refuse("kernel_required", which="kernel=k_1"),
-        status_words.refuse("query_too_expensive", budget="2 s"),
-        status_words.not_yours(7, "lab", 3.0, SESSION),
-        status_words.kernel_died(death, "lab", 7),
-        status_words.kernel_start_failed("lab", "it exited with code 1.", "ImportError: no\n"),
-        status_words.kernel_unresponsive("lab", 5.0),
-        status_words.refuse("server_stopping"),
-        status_words.refuse("records_gone", kernel="lab"),
-        status_words.refuse("records_unreadable", kernel="lab"),
-        status_words.refuse("records_behind", kernel="lab"),
-        status_words.refuse("too_many_kernels", reason="64 kernels are open"),
-        status_words.busy(7, "lab", 1.0, SESSION, mine=False),
-        status_words.execution_not_found(9, 7),
-        status_words.refuse("other_home", kernel="/lab/build", what="restart"),
-        status_words.watch_not_found("build", "lab", [], None),
+    every = [
+        refusals.refuse("empty_cell"),
+        refusals.refuse("invalid_cell_header", reason="--wait needs a number"),
+        refusals.invalid_argument("stream", "std\nout", "one of combined, stdout"),
+        refusals.process_not_found(9, "lab", [1, 2]),
+        refusals.kernel_not_found("x", ["lab", "report"]),
+        refusals.refuse("kernel_busy", what="lab runs In [7]"),
+        refusals.refuse("kernel_required", which="kernel=k_1"),
+        refusals.refuse("query_too_expensive", budget="2 s"),
+        refusals.not_yours(7, "lab", 3.0, SESSION),
+        refusals.kernel_died(death, "lab", 7),
+        refusals.kernel_start_failed("lab", "it exited with code 1.", "ImportError: no\n"),
+        refusals.kernel_unresponsive("lab", 5.0),
+        refusals.refuse("server_stopping"),
+        refusals.refuse("records_gone", kernel="lab"),
+        refusals.refuse("records_unreadable", kernel="lab"),
+        refusals.refuse("records_behind", kernel="lab"),
+        refusals.refuse("too_many_kernels", reason="64 kernels are open"),
+        refusals.busy(7, "lab", 1.0, SESSION, mine=False),
+        refusals.execution_not_found(9, 7),
+        refusals.refuse("other_home", kernel="/lab/build", what="restart"),
+        refusals.watch_not_found("build", "lab", [], None),
     ]
-    assert {refusal.status for refusal in refusals} == set(status_words.REFUSALS)
-    for refusal in refusals:
+    assert {refusal.status for refusal in every} == set(refusals.REFUSALS)
+    for refusal in every:
         assert text_of(refusal).startswith(f"{refusal.status}: ")
         assert rendered(refusal).is_error
         assert ".." not in text_of(refusal) and "{" not in text_of(refusal)
@@ -461,14 +461,14 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
 
 def test_a_death_that_was_not_told_says_what_when_how_and_what_to_do() -> None:
     death = Death(1, NOW - NOW % 86400 + 50_531, "signal", signal="SIGKILL", max_rss_bytes=3 << 30)
-    assert text_of(status_words.kernel_died(death, "lab", 7)) == (
+    assert text_of(refusals.kernel_died(death, "lab", 7)) == (
         "kernel_died: process 1 of lab ended by SIGKILL at 14:02:11; its memory had reached 3.0 GiB. In [7] was killed."
         " Its variables are gone. Nothing was run: send it again to run it in the new process. Records: process=1."
     )
 
 
 def test_a_death_whose_records_cannot_be_read_does_not_say_that_nothing_was_run() -> None:
-    text = text_of(status_words.kernel_died(Death(1, NOW, "exit", code=4), "lab", unknown=True))
+    text = text_of(refusals.kernel_died(Death(1, NOW, "exit", code=4), "lab", unknown=True))
     assert "Nothing was run" not in text
     assert " Whether the cell has begun is not known: the records could not be read. " in text
 

@@ -1,6 +1,6 @@
 """Jupyter's own clients, as ``loommux attach`` runs them.
 
-``python -m loommux_host.jupyter.attached console|qtconsole FILE``.
+``python -m loommux_host.jupyter.console_clients console|qtconsole FILE``.
 
 Owns one thing: that Ctrl-C reaches the running cell. The clients refuse to interrupt a
 kernel that they have not started, but a kernel can be asked by a message. Everything else

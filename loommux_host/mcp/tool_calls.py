@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.phrases import duration
+from loommux_host.facts.refusals import invalid_argument
 from loommux_host.facts.results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
-from loommux_host.facts.status_words import invalid_argument
 from loommux_host.mcp.parameters import BadArgument
 from loommux_host.mcp.tools import TOOLS
 
 if TYPE_CHECKING:  # imported by whoever opens the service; a server answers before
-    from loommux_host.rendering.renderer import Block
+    from loommux_host.rendering.message import Block
     from loommux_host.sessions.callers import Caller
     from loommux_host.usecases.service import Service
 
@@ -73,7 +73,7 @@ class Calls:
         return await self._outcome(answer)
 
     async def _outcome(self, answer: Answer) -> Outcome:
-        from loommux_host.rendering.renderer import render  # imported beside the first kernel's start
+        from loommux_host.rendering.message import render  # imported beside the first kernel's start
 
         made = partial(render, answer, structured=self._structured, limits=self._limits)
         try:
@@ -100,7 +100,7 @@ def is_large(answer: Answer) -> bool:
 
 def wire_block(block: Block) -> dict[str, Any]:
     """A rendered block as MCP's JSON."""
-    from loommux_host.rendering.renderer import TextBlock
+    from loommux_host.rendering.message import TextBlock
 
     if not isinstance(block, TextBlock):
         return {"type": "image", "data": block.data, "mimeType": block.mime_type, "_meta": block.meta}

@@ -10,8 +10,8 @@ import pytest
 
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.results import Answer
-from loommux_host.mcp.calls import Calls, progress_message
-from loommux_host.rendering import renderer
+from loommux_host.mcp.tool_calls import Calls, progress_message
+from loommux_host.rendering import message
 from loommux_host.usecases.service import Service
 from loommux_kernel.shared.protocol import Stream
 from tests.host.faces import FakeService, calls_on, cell_answer, refusal
@@ -91,13 +91,13 @@ async def test_what_takes_long_to_render_does_not_hold_the_loop(
     answer: Answer, in_thread: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    real = renderer.render
+    real = message.render
 
     def watched(*args: Any, **options: Any) -> Any:
         threads.append(threading.current_thread())
         return real(*args, **options)
 
-    monkeypatch.setattr(renderer, "render", watched)
+    monkeypatch.setattr(message, "render", watched)
     await calls_on(FakeService(answer)).call(me, "wait", {})
     assert (threads[0] is not threading.main_thread()) is in_thread
 
