@@ -21,7 +21,7 @@ from loommux_host.kernels.registry import Registry, TooManyKernels
 from loommux_host.kernels.wait_timers import Patience, Progress, reporting
 from loommux_host.sessions.callers import Binding, Caller, Sessions
 from loommux_host.sessions.envelope import Shown
-from loommux_host.usecases import inspection, interrupt_and_restart, watch_waits, why_refused
+from loommux_host.usecases import inspection, interrupt_and_restart, outcome_mapping, watch_waits
 from loommux_host.usecases.execution_selection import Chosen, account_for, choose, of_view
 from loommux_host.usecases.result_bodies import Bodies
 from loommux_kernel.shared.header import Header, InvalidHeader, parse
@@ -126,9 +126,9 @@ class Service:
             )
         match outcome:
             case Busy():
-                raise Refused(why_refused.busy(caller, kernel, outcome))
+                raise Refused(outcome_mapping.busy(caller, kernel, outcome))
             case NotTaken():
-                raise Refused(why_refused.not_taken(kernel, outcome, (await kernel.seen()).held_at))
+                raise Refused(outcome_mapping.not_taken(kernel, outcome, (await kernel.seen()).held_at))
             case Ran():
                 return await self._ran(caller, outcome, header)
 
@@ -265,13 +265,13 @@ class Service:
             try:
                 binding = await self._sessions.bind(caller, wanted, header, runs=runs)
             except (Refused, TooManyKernels) as error:
-                return _answered(why_refused.refusal(None, error))
+                return _answered(outcome_mapping.refusal(None, error))
             with self._sessions.calling(caller, binding.kernel):
                 try:
                     answer = await work(binding)
                     await account_for(binding.kernel, answer)
                 except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
-                    answer = why_refused.refusal(binding.kernel, error)
+                    answer = outcome_mapping.refusal(binding.kernel, error)
             return self._told(caller, binding, answer)
         finally:
             self._calls.discard(call)
