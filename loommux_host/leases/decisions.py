@@ -1,6 +1,6 @@
 """What the lease rules say: standings, reasons, decisions, views.
 
-Owns the words between `leases` and those who carry its decisions out or show
+Owns the words between `rules` and those who carry its decisions out or show
 its state (`sessions`, the faces). Plain values, no rules.
 """
 

@@ -1,7 +1,7 @@
 """The terms of leases: immutable generations of the server's lease policy.
 
 Owns the settings a lease is measured by and the numbering of their changes. Knows
-no kernel, no caller and no clock. `leases` reads a `Policy` for every lease;
+no kernel, no caller and no clock. `rules` reads a `Policy` for every lease;
 the HTTP face changes the current one and finds the one a client has pinned.
 All durations are seconds.
 """

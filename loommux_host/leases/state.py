@@ -1,7 +1,7 @@
 """What the lease rules remember: leases, and kernels with who and what keeps them.
 
-Owns the state of `leases` and the little that follows from it without a rule. Pure; used
-by `leases` alone. Times are seconds of the clock that `leases` is given.
+Owns the state of `rules` and the little that follows from it without a rule. Pure; used
+by `rules` alone. Times are seconds of the clock that `rules` are given.
 """
 
 from __future__ import annotations
