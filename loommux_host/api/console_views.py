@@ -70,7 +70,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Viewing:
+class ConsoleViews:
     """What people look at."""
 
     news: News

@@ -20,12 +20,12 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from loommux_host.api.console_views import POWERLESS, Viewing, Which, Window
+from loommux_host.api.console_views import POWERLESS, ConsoleViews, Which, Window
 from loommux_host.api.endpoints import CODES, NDJSON, NOTEBOOK, Arguments
 from loommux_host.api.feed import Feed
 from loommux_host.api.history import History
 from loommux_host.api.identity import caller_of
-from loommux_host.api.relay_stream import Relaying
+from loommux_host.api.relay_stream import RelayStream
 from loommux_host.console.page import login
 from loommux_host.facts.limits import Limits
 from loommux_host.facts.phrases import one_line
@@ -58,8 +58,8 @@ class Api:
     token: str | None = None
 
     def __post_init__(self) -> None:
-        self.viewing = Viewing(self.history.news)
-        self.relaying = Relaying(self.history.news, self.service.sessions)
+        self.viewing = ConsoleViews(self.history.news)
+        self.relaying = RelayStream(self.history.news, self.service.sessions)
         self.rights = Rights(self.service.registry, self.service.sessions, self.fleet.leasing)
 
     # -- kernels ------------------------------------------------------------------

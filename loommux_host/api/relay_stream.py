@@ -25,7 +25,7 @@ from loommux_kernel.shared.protocol import State
 
 
 @dataclass(frozen=True)
-class Relaying:
+class RelayStream:
     """The relays of a server's kernels."""
 
     news: News

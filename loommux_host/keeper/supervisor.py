@@ -48,7 +48,7 @@ def obstacle(spawn: bool) -> str | None:
     return None
 
 
-class Keeping:
+class KeeperSupervisor:
     """The keeper of one server. `grace` is how long it keeps kernels for a successor, None for not at all."""
 
     def __init__(

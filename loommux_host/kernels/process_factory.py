@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a quarter of a second, that the first process does not wait
     from loommux_host.processes.interface import Process
 
 
-class KernelLaunching:
+class ProcessFactory:
     """Starts the processes of one kernel, one after the other. `session` is the server's Jupyter client session."""
 
     def __init__(self, launcher: Launcher, files: KernelFiles, config: Config, session: str) -> None:

@@ -1,4 +1,4 @@
-"""One HTTP exchange as both its ends see it: the ASGI door outside, the tool's handler inside.
+"""One HTTP exchange as both its ends see it: the ASGI app outside, the tool's handler inside.
 
 Owns what the SDK does not pass on: that the client's connection was dropped, and that a
 result was handed to it. `http` makes one for every request and puts it into the scope;

@@ -28,7 +28,7 @@ from loommux_host.mcp.http_callers import caller_id, caller_of, leaver
 from loommux_host.mcp.sdk import SESSION_HEADER, Context, Manager, Server, extend, standing_streams
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions
-from loommux_host.sessions.lease_enforcement import Leasing, lease_key
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement, lease_key
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
@@ -52,13 +52,13 @@ class _Session:
     opened: dict[str, Any] = field(default_factory=dict)
 
 
-class Door:
+class McpHttp:
     """The ASGI app at ``--path``. `run` around its life; `end_streams`, `quiet`, then the end of `run` at the end."""
 
     def __init__(
         self,
         server: Server[Any],
-        leasing: Leasing,
+        leasing: LeaseEnforcement,
         binder: Binder,
         sessions: Sessions,
         *,

@@ -136,7 +136,7 @@ class Manager(StreamableHTTPSessionManager):
     """
 
     def __init__(self, server: Server[Any], on_begin: Callable[[str], None], on_end: Callable[[str], None]) -> None:
-        # Sessions end with their client or with `Door.sweep`, never in the middle of a long cell.
+        # Sessions end with their client or with `McpHttp.sweep`, never in the middle of a long cell.
         super().__init__(server, session_idle_timeout=None, max_request_body_size=BODY_LIMIT)
         self._on_begin, self._on_end = on_begin, on_end
 

@@ -23,7 +23,7 @@ from loommux_host.processes.files import KernelFiles, kernels_in
 from loommux_host.processes.kernel_process import KernelProcess
 from loommux_host.server.host import Host
 from loommux_host.sessions.binding import Binder
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.succession import restoration
 from loommux_host.succession.manifest import CallersNote, KernelNote, ProcessNote
 from loommux_host.succession.storage import CALLERS, KERNEL, Damaged, read
@@ -46,7 +46,7 @@ class Adoption:
     callers: CallersNote = field(default_factory=CallersNote)
     _lives: list[Life] = field(default_factory=list)
 
-    async def recall(self, service: Service, binder: Binder, leasing: Leasing) -> None:
+    async def recall(self, service: Service, binder: Binder, leasing: LeaseEnforcement) -> None:
         """Have the kernels and callers of the dead server known; nothing that goes on is followed yet."""
         root = self.found.directory.path
         notes = [note for directory in sorted(root.glob("k-*")) if (note := await self._note(directory)) is not None]

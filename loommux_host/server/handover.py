@@ -28,7 +28,7 @@ from loommux_host.kernels.registry import Registry
 from loommux_host.processes.files import KernelFiles
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.succession.manifest import CallersNote, Identity, JournalNote, KernelNote, ProcessNote
 from loommux_host.succession.storage import CALLERS, IDENTITY, KERNEL, encoded, write
 
@@ -45,7 +45,7 @@ class Known:
     registry: Registry
     sessions: Sessions
     binder: Binder
-    leasing: Leasing
+    leasing: LeaseEnforcement
     files: Mapping[str, KernelFiles]
     open_sessions: Callable[[], dict[str, dict[str, Any]]]
 

@@ -24,8 +24,8 @@ from weakref import WeakValueDictionary
 from loommux_host.api.call_activity import WatchedCalls
 from loommux_host.config import Config
 from loommux_host.facts.limits import Limits
-from loommux_host.keeper.supervisor import Keeping, obstacle
-from loommux_host.kernels.process_factory import KernelLaunching
+from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
+from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
@@ -69,11 +69,11 @@ class Host:
         self.control = ControlSocket(self.directory.path)
         #: Why kernels are spawned, not forked; None when they are forked by a keeper.
         self.no_keeper = obstacle(config.spawn)
-        self.keeping: Keeping | None = None
+        self.keeping: KeeperSupervisor | None = None
         if self.no_keeper is None:
             grace = config.adopt_grace_seconds if config.server else None
             secrets = tuple(secrets)
-            self.keeping = Keeping(self.directory, config.kernel_python, config.workspace, grace, secrets)
+            self.keeping = KeeperSupervisor(self.directory, config.kernel_python, config.workspace, grace, secrets)
             if inherited is not None:
                 self.keeping.take_over(inherited.client)
         self.launcher = Launcher(
@@ -86,7 +86,7 @@ class Host:
         self.session = uuid.uuid4().hex if inherited is None else inherited.identity.session
         #: The kernels' files, by id.
         self.files: WeakValueDictionary[str, KernelFiles] = WeakValueDictionary()
-        self._begun: dict[str, KernelLaunching] = {}
+        self._begun: dict[str, ProcessFactory] = {}
         self._service: Service | None = None
         self._private: Private | None = None
         self._cleaning: asyncio.Task[None] | None = None
@@ -127,7 +127,7 @@ class Host:
             await asyncio.to_thread(importlib.import_module, module)
         from loommux_host.kernels.registry import Registry
         from loommux_host.sessions.callers import Sessions
-        from loommux_host.sessions.child_notices import SpokenAgain
+        from loommux_host.sessions.child_notices import ChildNotices
         from loommux_host.tokens.counting_process import COUNTING
         from loommux_host.usecases.inspection import Place
         from loommux_host.usecases.result_bodies import Bodies
@@ -137,7 +137,7 @@ class Host:
         registry = Registry(
             lambda id, name: self._begun.pop(id, None) or self._launching(id, name), max_kernels=config.max_kernels
         )
-        SpokenAgain(registry)
+        ChildNotices(registry)
         bodies = Bodies(COUNTING.within_limit, config.structured, config.omission_tail_lines)
         place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
         self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
@@ -180,12 +180,12 @@ class Host:
             self.session,
         )  # fmt: skip
 
-    def _launching(self, id: str, name: str) -> KernelLaunching:
+    def _launching(self, id: str, name: str) -> ProcessFactory:
         return self._launching_in(KernelFiles(self.directory, id, name, self.config.kernel_transport))
 
-    def _launching_in(self, files: KernelFiles) -> KernelLaunching:
+    def _launching_in(self, files: KernelFiles) -> ProcessFactory:
         self.files[files.kernel_id] = files
-        return KernelLaunching(self.launcher, files, self.config, self.session)
+        return ProcessFactory(self.launcher, files, self.config, self.session)
 
 
 async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:

@@ -27,7 +27,7 @@ from loommux_host.api.routes import endpoints
 from loommux_host.config import Config
 from loommux_host.console.page import about, open_paths, page_routes
 from loommux_host.facts.limits import Limits
-from loommux_host.mcp.http import Door
+from loommux_host.mcp.http import McpHttp
 from loommux_host.mcp.http_callers import address_of, caller_of
 from loommux_host.mcp.sdk import Context, build_server
 from loommux_host.processes.private_socket import ControlSocket
@@ -35,9 +35,9 @@ from loommux_host.server.handover import Memory, Remembered
 from loommux_host.server.private_app import PrivateApi
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Caller
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.usecases.fleet import Fleet
-from loommux_host.usecases.resource_usage import Gauges
+from loommux_host.usecases.resource_usage import ResourceUsage
 from loommux_host.usecases.service import Service
 from loommux_host.web.auth import Access, Guard
 from loommux_host.web.errors import error, http_error, server_error
@@ -51,7 +51,7 @@ class Parts:
     """What an HTTP server adds to a host: made before the service, because the service is told of them."""
 
     feed: Feed
-    leasing: Leasing
+    leasing: LeaseEnforcement
     binder: Binder
     #: Sessions of a dead server, with how they were opened.
     sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class HttpApp:
     def __init__(self, config: Config, service: Service, parts: Parts, rules: Access) -> None:
         self._service, self._feed, self._leasing = service, parts.feed, parts.leasing
         registry = parts.binder.registry
-        fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, Gauges())
+        fleet = Fleet(registry, service.sessions, parts.leasing, parts.binder, ResourceUsage())
         limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
         self._news = News(registry, parts.feed)
         rules = replace(rules, open_paths=(rules.open_paths | open_paths()) - {config.path})
@@ -79,20 +79,20 @@ class HttpApp:
 
         calls = WatchedCalls(_there(service), limits, structured=config.structured)
         calls.feed = parts.feed if config.activity_feed else None
-        self._door = Door(
+        self._mcp = McpHttp(
             build_server(calls, identify), parts.leasing, parts.binder, service.sessions,
             handshake_only=config.protocol == "handshake", sweep_seconds=config.sweep_interval_seconds,
         )  # fmt: skip
-        paths = [Route(config.path, self._door), *routes(endpoints(api)), *page_routes()]
+        paths = [Route(config.path, self._mcp), *routes(endpoints(api)), *page_routes()]
         starlette = Starlette(routes=paths, exception_handlers={HTTPException: http_error, Exception: server_error})
-        self._door.recall(parts.sessions)
+        self._mcp.recall(parts.sessions)
         self._memory: Memory | None = None
         self._hours = UntilStopped(starlette)
         self.asgi: ASGIApp = Guard(self._hours, rules)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        async with self._door.run():
+        async with self._mcp.run():
             yield
         ending = list(self._leasing.close())
         if ending:
@@ -107,7 +107,7 @@ class HttpApp:
 
     def open_sessions(self) -> dict[str, dict[str, Any]]:
         """The sessions of the handshake era by id, with how each was opened."""
-        return self._door.open_sessions()
+        return self._mcp.open_sessions()
 
     def remember(self, memory: Memory) -> None:
         """Have what a successor needs written before it is told to anybody."""
@@ -119,11 +119,11 @@ class HttpApp:
         if self._memory is not None:
             self._memory.close()
         self._hours.stopped = True
-        self._door.end_streams()
+        self._mcp.end_streams()
         self._feed.close()
         self._news.close()
         await self._service.drain()
-        await self._door.quiet(SEND_SECONDS)
+        await self._mcp.quiet(SEND_SECONDS)
 
 
 class UntilStopped:

@@ -29,7 +29,7 @@ from loommux_host.server.host import Host, ending_signals
 from loommux_host.server.http_app import HttpApp, Parts
 from loommux_host.server.private_server import App
 from loommux_host.sessions.binding import Binder
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.succession.takeover import inherit, replace_stopped
 from loommux_host.web.auth import Access, access, is_loopback
 from loommux_host.web.uvicorn_server import WebServer
@@ -70,7 +70,7 @@ async def _serve(
     host = Host(config, [rules.token] if rules.token else [], inherited)
     try:
         feed = Feed()
-        leasing = Leasing(Policies(Policy.of(config)), feed.publish)
+        leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)
         binders: list[Binder] = []
 
         def binder(registry: Registry) -> Binder:

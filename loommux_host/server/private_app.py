@@ -23,9 +23,9 @@ from loommux_host.facts.limits import Limits
 from loommux_host.kernels.registry import Registry
 from loommux_host.leases.policy import Policies, Policy
 from loommux_host.processes.private_socket import ControlSocket
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.usecases.fleet import Fleet, Holder
-from loommux_host.usecases.resource_usage import Gauges
+from loommux_host.usecases.resource_usage import ResourceUsage
 from loommux_host.usecases.service import Service
 from loommux_host.web.errors import http_error, server_error
 
@@ -48,8 +48,8 @@ class PrivateApi:
 def stdio_api(config: Config, service: Service, holder: Holder, control: ControlSocket) -> PrivateApi:
     """That of a server over stdio, where no lease is kept: its client's connection is what holds its kernel."""
     registry, feed = service.registry, Feed()
-    leasing = Leasing(Policies(Policy.of(config)), feed.publish)
-    fleet = Fleet(registry, service.sessions, leasing, holder, Gauges())
+    leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)
+    fleet = Fleet(registry, service.sessions, leasing, holder, ResourceUsage())
     limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
     history = History(News(registry, feed))
     return PrivateApi(Api(service, fleet, history, feed, limits, about(config, "stdio")), registry, control)

@@ -18,7 +18,7 @@ from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.registry import InvalidName, Opened, Registry
 from loommux_host.sessions.callers import Binding, Caller
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.succession.manifest import BindingNote, BoundNote, HandleNote
 from loommux_kernel.shared.header import Header
 
@@ -51,7 +51,7 @@ class Binder:
     """Implements `sessions.Binder` for a server with many callers."""
 
     registry: Registry
-    leasing: Leasing
+    leasing: LeaseEnforcement
     _bound: dict[str, _Bound] = field(default_factory=dict)
     _handles: dict[str, _Handle] = field(default_factory=dict)
     #: Handles of kernels that were retired, for those who still pass them.

@@ -15,7 +15,7 @@ from loommux_host.kernels.registry import Registry
 from loommux_kernel.shared.protocol import OriginKind
 
 
-class SpokenAgain:
+class ChildNotices:
     """Repeats notices in the journals of other kernels."""
 
     def __init__(self, registry: Registry) -> None:

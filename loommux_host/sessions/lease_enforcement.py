@@ -95,7 +95,7 @@ def lease_key(caller: Caller, kernel: Kernel | None = None) -> str:
     return f"{caller.id}@{kernel.home or kernel.id}"
 
 
-class Leasing:
+class LeaseEnforcement:
     """Implements `sessions.LeaseHooks`."""
 
     def __init__(self, policies: Policies, publish: Callable[[str, dict[str, Any]], None]) -> None:

@@ -169,7 +169,7 @@ class RetiredNote:
 
 @dataclass(frozen=True)
 class LeasingNote:
-    """The state of a `Leasing`: generations of the policy, leases, claims, and who was called what."""
+    """The state of a `LeaseEnforcement`: generations of the policy, leases, claims, and who was called what."""
 
     policies: list[Policy] = field(default_factory=list)
     kernels: list[KeptNote] = field(default_factory=list)

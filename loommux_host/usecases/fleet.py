@@ -19,10 +19,10 @@ from loommux_host.kernels.mirror import View
 from loommux_host.kernels.registry import InvalidName, Registry
 from loommux_host.sessions.binding import executions
 from loommux_host.sessions.callers import Caller, Sessions
-from loommux_host.sessions.lease_enforcement import HeldBy, Leasing, scope_of
+from loommux_host.sessions.lease_enforcement import HeldBy, LeaseEnforcement, scope_of
 from loommux_host.usecases.execution_selection import named
 from loommux_host.usecases.inspection import attach_command
-from loommux_host.usecases.resource_usage import Gauges, Load
+from loommux_host.usecases.resource_usage import Load, ResourceUsage
 from loommux_kernel.shared.protocol import now
 
 #: How long a kernel has to answer when a person asks for its health.
@@ -47,9 +47,9 @@ class Fleet:
 
     registry: Registry
     sessions: Sessions
-    leasing: Leasing
+    leasing: LeaseEnforcement
     holder: Holder
-    gauges: Gauges
+    gauges: ResourceUsage
 
     def __post_init__(self) -> None:
         self.leasing.retire = self.retire

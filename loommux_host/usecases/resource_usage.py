@@ -22,7 +22,7 @@ class Load:
     cpu_percent: float | None = None
 
 
-class Gauges:
+class ResourceUsage:
     """The gauges of one server; on its event loop, reading in a thread, one look at a time."""
 
     def __init__(self) -> None:

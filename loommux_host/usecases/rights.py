@@ -15,7 +15,7 @@ from loommux_host.facts.refusals import Refused, refuse
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.registry import Registry
 from loommux_host.sessions.callers import Caller, Sessions
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Rights:
 
     registry: Registry
     sessions: Sessions
-    leasing: Leasing
+    leasing: LeaseEnforcement
 
     def change(self, caller: Caller, kernel: Kernel) -> None:
         """Whether it may be restarted, renamed or recycled by the caller. Raises `Refused`."""

@@ -25,7 +25,7 @@ _RUN_CELL = InteractiveShell.run_cell_async.__code__
 _TRAILING = {"CACHE", "POP_TOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "NOP", "PRINT_EXPR", "CALL_INTRINSIC_1"}
 
 
-class Moment(Enum):
+class InterruptPoint(Enum):
     """What the main thread was doing."""
 
     #: The user's code, or code that it called: raise.
@@ -44,7 +44,7 @@ class Moment(Enum):
     ELSEWHERE = auto()
 
 
-def moment_of(frame: FrameType | None, namespace: dict[str, Any], *, awaiting: bool) -> Moment:
+def interrupt_point(frame: FrameType | None, namespace: dict[str, Any], *, awaiting: bool) -> InterruptPoint:
     """Classify the innermost frame. `awaiting`: the cell is a coroutine that the loop drives."""
     user: FrameType | None = None
     running = not awaiting
@@ -63,13 +63,13 @@ def moment_of(frame: FrameType | None, namespace: dict[str, Any], *, awaiting: b
         finalising = finalising or code.co_name == "__del__"
         here = here.f_back
     if not running:
-        return Moment.ELSEWHERE if user else Moment.SUSPENDED
+        return InterruptPoint.ELSEWHERE if user else InterruptPoint.SUSPENDED
     if finalising:  # an exception there is printed and forgotten
-        return Moment.MACHINERY
+        return InterruptPoint.MACHINERY
     if user is not None:
         over = (user is frame or displaying_nothing) and _nothing_left(user)
-        return Moment.FINISHING if over else Moment.HOOK if hooked else Moment.INSIDE
-    return Moment.HOOK if hooked else Moment.MACHINERY
+        return InterruptPoint.FINISHING if over else InterruptPoint.HOOK if hooked else InterruptPoint.INSIDE
+    return InterruptPoint.HOOK if hooked else InterruptPoint.MACHINERY
 
 
 def _nothing_left(user: FrameType) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Aim
 from loommux_kernel.running import cell_processes
-from loommux_kernel.running.interrupt_point import Moment, moment_of
+from loommux_kernel.running.interrupt_point import InterruptPoint, interrupt_point
 
 #: What is sent to a cell's processes, and how many seconds after the interrupt.
 #: Windows knows no signals for other processes, only their end.
@@ -159,18 +159,18 @@ class Interrupts:
         if not self.aim.landed():
             return
         self.unaimed = self.unaimed or not aimed
-        moment = moment_of(frame, self._namespace(), awaiting=self._task is not None)
+        moment = interrupt_point(frame, self._namespace(), awaiting=self._task is not None)
         place = (id(frame), frame.f_lasti) if frame else None
-        again = moment is Moment.FINISHING and (not aimed or place == self._finishing_at)
-        if moment is Moment.INSIDE or again or (moment is Moment.MACHINERY and self._overdue()):
+        again = moment is InterruptPoint.FINISHING and (not aimed or place == self._finishing_at)
+        if moment is InterruptPoint.INSIDE or again or (moment is InterruptPoint.MACHINERY and self._overdue()):
             self._strike()
-        if moment is Moment.HOOK:
+        if moment is InterruptPoint.HOOK:
             self.aim.hit()
             self._deferred_since = time.monotonic()
             raise KeyboardInterrupt
-        if moment in (Moment.SUSPENDED, Moment.ELSEWHERE):
+        if moment in (InterruptPoint.SUSPENDED, InterruptPoint.ELSEWHERE):
             self._cancel_soon()
-        if moment is Moment.ELSEWHERE and self._overdue() and current_execution.get(None) == self.aim.armed:
+        if moment is InterruptPoint.ELSEWHERE and self._overdue() and current_execution.get(None) == self.aim.armed:
             raise KeyboardInterrupt  # a task that this cell left on the loop holds it: the loop goes on to cancel
         self._finishing_at = place
         if self._deferred_since is None:

@@ -26,7 +26,7 @@ import pytest
 import zmq
 
 from loommux_host.keeper.provisioner import ForkedByKeeper
-from loommux_host.keeper.supervisor import Keeping
+from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.kernels.channel import ZmqChannel
 from loommux_host.processes.files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import Launcher
@@ -101,7 +101,7 @@ class Three:
 async def compare(workspace: Path) -> Three:
     found = Three()
     server = create_server_directory()
-    keeping = Keeping(server, Path(sys.executable), workspace, None, ())
+    keeping = KeeperSupervisor(server, Path(sys.executable), workspace, None, ())
     made: list[ForkedByKeeper] = []
 
     def kept(files: KernelFiles, process: int) -> ForkedByKeeper:
@@ -205,7 +205,7 @@ class Kept:
 
     def __init__(self, short: Path, grace: float | None = None) -> None:
         self.server = create_server_directory()
-        self.keeping = Keeping(self.server, Path(sys.executable), short, grace, ())
+        self.keeping = KeeperSupervisor(self.server, Path(sys.executable), short, grace, ())
         self.made: list[ForkedByKeeper] = []
         launcher = Launcher(Settings(), provisioner=self._provisioner)
         self.kernel = Kernel(launcher, KernelFiles(self.server, uuid.uuid4().hex, "k"), short)

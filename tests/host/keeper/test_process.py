@@ -13,7 +13,7 @@ import pytest
 
 from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
-from loommux_host.keeper.supervisor import Keeping
+from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.processes import files as files_module
 from loommux_host.processes.files import KernelFiles, ServerDirectory, create_server_directory
 from loommux_host.processes.kernel_process import KernelProcess
@@ -33,7 +33,7 @@ class Nest:
 
     def __init__(self, server: ServerDirectory, workspace: Path, grace: float | None) -> None:
         self.server, self.workspace = server, workspace
-        self.keeping = Keeping(server, Path("/no/kernel"), workspace, grace, ())
+        self.keeping = KeeperSupervisor(server, Path("/no/kernel"), workspace, grace, ())
         self.made: list[ForkedByKeeper] = []
 
     def provisioner(self, files: KernelFiles, process: int) -> ForkedByKeeper:

@@ -13,7 +13,7 @@ import zmq
 from loommux_host.config import Config
 from loommux_host.facts.results import CellAnswer, ExecutionStatusAnswer
 from loommux_host.kernels.channel import Channel, OnEvent, ZmqChannel
-from loommux_host.kernels.process_factory import KernelLaunching
+from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.kernels.registry import Registry
 from loommux_host.processes.interface import Process
 from loommux_host.processes.launcher import KernelFiles, Launcher, create_server_directory
@@ -46,7 +46,7 @@ class LossyChannel(ZmqChannel):
         await super().open(some)
 
 
-class LossyLaunching(KernelLaunching):
+class LossyLaunching(ProcessFactory):
     def connect(self, process: Process) -> Channel:
         return LossyChannel(zmq.Context.instance(), self._files.connection_file, self._session)
 

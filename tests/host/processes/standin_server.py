@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loommux_host.keeper.supervisor import Keeping
+from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.processes.files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
 
@@ -42,13 +42,13 @@ async def serve(job: dict[str, object], acts: list[list[str]]) -> None:
     # Ids of their own: what carries a dead kernel's id is ended wherever it runs, also beside another test.
     files = [KernelFiles(server, str(uuid.uuid4()), f"k {i}") for i in range(len(acts))]
     grace: Any = job.get("grace")
-    keeping = Keeping(server, Path("/no/kernel"), Path("/tmp"), grace, ()) if job.get("keeper") else None
+    keeping = KeeperSupervisor(server, Path("/no/kernel"), Path("/tmp"), grace, ()) if job.get("keeper") else None
     retire = bool(job.get("retire"))
     await asyncio.gather(*(run(f, a, keeping, retire=retire) for f, a in zip(files, acts, strict=True)))
     await asyncio.Event().wait()
 
 
-async def run(files: KernelFiles, acts: list[str], keeping: Keeping | None, *, retire: bool) -> None:
+async def run(files: KernelFiles, acts: list[str], keeping: KeeperSupervisor | None, *, retire: bool) -> None:
     def command(launch: Path) -> list[str]:
         return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
 

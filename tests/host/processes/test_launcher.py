@@ -18,7 +18,7 @@ import psutil
 import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from loommux_host.keeper.supervisor import Keeping
+from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.processes import files as files_module
 from loommux_host.processes.cgroups import own_group
 from loommux_host.processes.environment import kernel_environment
@@ -47,7 +47,7 @@ class Settings:
 class Bench:
     """Starts stand-in kernels, and retires those of a test that failed."""
 
-    def __init__(self, server: ServerDirectory, workspace: Path, keeping: Keeping | None) -> None:
+    def __init__(self, server: ServerDirectory, workspace: Path, keeping: KeeperSupervisor | None) -> None:
         self.server, self.workspace, self.keeping = server, workspace, keeping
         self._made: list[tuple[Launcher, KernelFiles]] = []
 
@@ -99,7 +99,7 @@ async def bench(request: pytest.FixtureRequest, server: ServerDirectory, tmp_pat
     this = psutil.Process()
     before = {p.pid for p in this.children(recursive=True)}
     fds = this.num_fds()
-    keeping = Keeping(server, Path("/no/kernel"), tmp_path, None, ()) if request.param == "kept" else None
+    keeping = KeeperSupervisor(server, Path("/no/kernel"), tmp_path, None, ()) if request.param == "kept" else None
     made = Bench(server, tmp_path, keeping)
     yield made
     await made.close()

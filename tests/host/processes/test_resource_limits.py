@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host.keeper.supervisor import Keeping
+from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.processes.files import KernelFiles, ServerDirectory, create_server_directory
 from loommux_host.processes.kernel_process import KernelProcess
 from loommux_host.processes.launcher import Launcher, clean_up_after_dead_servers
@@ -58,7 +58,7 @@ def test_a_kernel_that_reaches_its_limit_is_ended_and_that_is_said_with_the_numb
     async def run() -> None:
         limits = find(MEMORY, 0.5)
         server.limit(limits)
-        keeping = Keeping(server, Path("/no/kernel"), tmp_path, None, ()) if kept else None
+        keeping = KeeperSupervisor(server, Path("/no/kernel"), tmp_path, None, ()) if kept else None
         launcher = Launcher(
             Settings(), command=lambda launch: [sys.executable, "-c", GREEDY, str(launch)],
             provisioner=keeping.provisioner if keeping else None,

@@ -23,7 +23,7 @@ from loommux_host.server.http_app import HttpApp, Parts
 from loommux_host.server.http_server import bound, run
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions
-from loommux_host.sessions.lease_enforcement import Leasing
+from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.usecases.inspection import Place
 from loommux_host.usecases.result_bodies import Bodies
 from loommux_host.usecases.service import Service
@@ -48,7 +48,7 @@ class HttpServer:
     config: Config
     base: str
     registry: Registry
-    leasing: Leasing
+    leasing: LeaseEnforcement
     service: Service
     feed: Feed
     app: HttpApp
@@ -178,7 +178,7 @@ async def http_server(
 
     registry = Registry(launching, max_kernels=config.max_kernels)
     feed = Feed()
-    leasing = Leasing(Policies(Policy.of(config)), feed.publish)
+    leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)
     binder = Binder(registry, leasing)
     sessions = Sessions(registry, binder, leasing)
     place = Place("/work", "launch_cwd", "/usr/bin/python3")

@@ -169,7 +169,7 @@ async def test_sessions_that_come_and_go_leave_nothing_behind(server: HttpServer
     assert not server.leasing._known
     assert not server.service.sessions._told
     assert not server.service.sessions._present
-    assert not server.app._door._known
+    assert not server.app._mcp._known
 
 
 # -- eras -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 FOREVER = "%%loommux --wait 0.01 --silence 0.01\nforever"
 SESSIONS, AT_ONCE = 200, 20
 #: What is kept for a while on purpose, the oldest first to go.
-BOUNDED = {"Binder._gone", "Leasing._retired", "Leasing._known"}
+BOUNDED = {"Binder._gone", "LeaseEnforcement._retired", "LeaseEnforcement._known"}
 #: Pools with bounds of their own: the loop's, and the one that reads the stores.
 POOLS = ("asyncio_", "AnyIO worker thread")
 
@@ -137,7 +137,7 @@ async def all_is_over(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def manager(server: HttpServer) -> Manager:
-    return server.app._door._manager
+    return server.app._mcp._manager
 
 
 def held(server: HttpServer) -> Counter[str]:
@@ -148,9 +148,9 @@ def held(server: HttpServer) -> Counter[str]:
     found.update(f"thread {t.name}" for t in threading.enumerate() if not t.name.startswith(POOLS))
     if sys.platform != "win32":
         found["descriptors"] = psutil.Process().num_fds()
-    leasing, binder = server.leasing, server.app._door._binder
+    leasing, binder = server.leasing, server.app._mcp._binder
     parts = (
-        server.app._door, manager(server), server.app._news, leasing, leasing._leases, binder,
+        server.app._mcp, manager(server), server.app._news, leasing, leasing._leases, binder,
         server.registry, server.service, server.service.sessions, server.feed,
     )  # fmt: skip
     for part in parts:

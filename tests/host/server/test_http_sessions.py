@@ -152,7 +152,7 @@ async def test_a_notification_whose_session_ends_meanwhile_is_no_error(
 ) -> None:
     async with server.http() as http:
         raw = await Raw.open(http)
-        [transport] = server.app._door._manager._server_instances.values()
+        [transport] = server.app._mcp._manager._server_instances.values()
         assert transport._read_stream_writer is not None
         await transport._read_stream_writer.aclose()  # as its end does
         answer = await raw.post({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})

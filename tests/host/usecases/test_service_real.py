@@ -24,7 +24,7 @@ from loommux_host.facts.results import (
     StatusAnswer,
 )
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.process_factory import KernelLaunching
+from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.kernels.registry import Registry
 from loommux_host.processes.files import KernelFiles
 from loommux_host.processes.launcher import Launcher, create_server_directory
@@ -63,8 +63,8 @@ async def at(tmp_path: Path) -> AsyncIterator[Server]:
     config = Config(workspace=tmp_path, startup_dir=startup)
     launcher = Launcher(config)
 
-    def launching(id: str, name: str) -> KernelLaunching:
-        return KernelLaunching(launcher, KernelFiles(directory, id, name), config, "server-session")
+    def launching(id: str, name: str) -> ProcessFactory:
+        return ProcessFactory(launcher, KernelFiles(directory, id, name), config, "server-session")
 
     registry = Registry(launching)
     kernel = registry.open("report-cleanup", private=True).kernel
