@@ -60,12 +60,9 @@ class Bridge:
         if not line.strip():
             return
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            self._start(self._send(_error(None, eras.PARSE_ERROR, "Parse error: the line is not JSON")))
-            return
-        if not isinstance(message, dict):
-            self._start(self._send(_error(None, eras.INVALID_REQUEST, "Invalid request: not a JSON-RPC 2.0 message")))
+            message = eras.message_of(line)
+        except eras.ProtocolError as error:
+            self._start(self._send({"jsonrpc": "2.0", "id": None, "error": error.wire()}))
             return
         if "method" in message and "id" in message:
             key = str(message["id"])

@@ -9,6 +9,7 @@ through the SDK, and a test holds both to the same answers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,6 +60,17 @@ def method_not_found(method: str) -> ProtocolError:
 
 def invalid_params(why: str) -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, f"Invalid request parameters: {why}")
+
+
+def message_of(line: bytes) -> dict[str, Any]:
+    """The message on a line. Raises `ProtocolError` for what is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProtocolError(PARSE_ERROR, "Parse error: the line is not JSON") from None
+    if not isinstance(message, dict):
+        raise ProtocolError(INVALID_REQUEST, "Invalid request: not a JSON-RPC 2.0 message")
+    return message
 
 
 def has_envelope(params: Mapping[str, Any]) -> bool:

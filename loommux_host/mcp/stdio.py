@@ -66,19 +66,16 @@ class Conversation:
         """Take one line from the client."""
         if not line.strip():
             return
+        message: dict[str, Any] = {}
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            self._start(self._refuse(None, ProtocolError(eras.PARSE_ERROR, "Parse error: the line is not JSON")))
-            return
-        try:
+            message = eras.message_of(line)
             self._take(message)
         except ProtocolError as error:
             self._start(self._refuse(request_id(message), error))
 
-    def _take(self, message: object) -> None:
+    def _take(self, message: dict[str, Any]) -> None:
         """Start what a message asks for; raises what a message that asks for nothing is answered."""
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        if message.get("jsonrpc") != "2.0":
             raise ProtocolError(eras.INVALID_REQUEST, "Invalid request: not a JSON-RPC 2.0 message")
         method, params = message.get("method"), message.get("params")
         if method is None and ("result" in message or "error" in message):
@@ -227,9 +224,9 @@ class Conversation:
             task.cancel()
 
 
-def request_id(message: object) -> RequestId | None:
+def request_id(message: Mapping[str, Any]) -> RequestId | None:
     """The id to answer to, None when there is no usable one."""
-    id = message.get("id") if isinstance(message, dict) else None
+    id = message.get("id")
     return id if isinstance(id, str | int) and not isinstance(id, bool) else None
 
 

@@ -49,6 +49,14 @@ class Place:
         own = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary), MARK: self.mark}
         return own | self.more
 
+    def run_kernels_with(self, script: str) -> None:
+        """Have a shell script stand for the interpreter of kernels."""
+        interpreter = self.workspace / "python"
+        interpreter.write_text(f"#!/bin/sh\n{script}\n")
+        interpreter.chmod(0o755)
+        (self.workspace / ".loommux").mkdir(exist_ok=True)
+        (self.workspace / ".loommux" / "config.py").write_text(f"kernel_python = {str(interpreter)!r}")
+
     def processes(self) -> list[psutil.Process]:
         """Everything alive that a server of this test is or started."""
         found = []

@@ -86,11 +86,7 @@ async def test_a_server_ends_before_its_kernel_was_ever_needed(lines: StartLines
 async def test_a_call_that_waits_for_a_kernel_to_start_is_answered_when_the_server_ends(
     lines: StartLines, place: Place
 ) -> None:
-    stuck = place.workspace / "python"
-    stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
-    stuck.chmod(0o755)
-    (place.workspace / ".loommux").mkdir()
-    (place.workspace / ".loommux" / "config.py").write_text(f"kernel_python = {str(stuck)!r}")
+    place.run_kernels_with("exec sleep 1000")
     server = await lines().open()
     cell = server.begin_cell("1")
     server.request("ping", id="p")

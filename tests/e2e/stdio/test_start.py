@@ -20,11 +20,7 @@ async def test_initialize_and_the_tools_are_answered_before_any_kernel_is_ready(
     lines: StartLines, place: Place
 ) -> None:
     # An interpreter that never becomes a kernel: whatever is answered, no kernel was needed for it.
-    stuck = place.workspace / "python"
-    stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
-    stuck.chmod(0o755)
-    (place.workspace / ".loommux").mkdir()
-    (place.workspace / ".loommux" / "config.py").write_text(f"kernel_python = {str(stuck)!r}")
+    place.run_kernels_with("exec sleep 1000")
     server = await lines().open()
     assert len((await server.ask("tools/list"))["result"]["tools"]) == 8
     status = await server.ask("tools/call", {"name": "status", "arguments": {}})
@@ -33,17 +29,13 @@ async def test_initialize_and_the_tools_are_answered_before_any_kernel_is_ready(
 
 @pytest.mark.case("P06")
 async def test_a_kernel_that_cannot_start_is_an_error_of_the_call_with_its_log(lines: StartLines, place: Place) -> None:
-    broken = place.workspace / "python"
-    broken.write_text("#!/bin/sh\necho no such module >&2\nexit 3\n")
-    broken.chmod(0o755)
-    (place.workspace / ".loommux").mkdir()
-    (place.workspace / ".loommux" / "config.py").write_text(f"kernel_python = {str(broken)!r}")
+    place.run_kernels_with("echo no such module >&2\nexit 3")
     server = await lines().open()
     for _ in range(2):
         text = await server.cell("1")
         assert text.startswith("kernel_start_failed")
         assert "no such module" in text
-    broken.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    place.run_kernels_with(f'exec {sys.executable} "$@"')
     assert "Out[1]: 1" in await server.cell("1")
 
 

@@ -38,21 +38,10 @@ async def counts(cell: MemoryCell) -> State | None:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
 async def server(tmp_path: Path, script: Script) -> AsyncIterator[HttpServer]:
     async with http_server(tmp_path, {"hold": script.hold, "shows": shows, "counts": counts}) as made:
         yield made
         script.go.set()
-
-
-@pytest.fixture
-async def http(server: HttpServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with server.http() as client:
-        yield client
 
 
 async def opened(server: HttpServer, http: httpx2.AsyncClient, *cells: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,24 +25,6 @@ LAB = {"X-Loommux-Resource": "lab"}
 ROUTES = endpoints(cast(Api, type("Table", (), {"__getattr__": lambda self, name: None})()))
 #: The paths with an id that no kernel has.
 MISSING = [e for e in ROUTES if "{id}" in e.path]
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def server(tmp_path: Path, script: Script) -> AsyncIterator[HttpServer]:
-    async with http_server(tmp_path, {"hold": script.hold}) as made:
-        yield made
-        script.go.set()
-
-
-@pytest.fixture
-async def http(server: HttpServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with server.http() as client:
-        yield client
 
 
 async def opened(server: HttpServer, http: httpx2.AsyncClient) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
@@ -14,7 +14,6 @@ import pytest
 from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.keeper.supervisor import KeeperSupervisor
-from loommux_host.processes import files as files_module
 from loommux_host.processes.files import KernelFiles, ServerDirectory, create_server_directory
 from loommux_host.processes.kernel_process import KernelProcess
 from loommux_host.processes.launcher import Launcher
@@ -48,17 +47,6 @@ class Nest:
         files = KernelFiles(self.server, uuid.uuid4().hex, "k")
         process = await launcher.start(files, "k", 1, self.workspace, "session")
         return process, self.made[-1], lambda: launcher.retire(files)
-
-
-@pytest.fixture
-def short_temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    import shutil
-    import tempfile
-
-    path = Path(tempfile.mkdtemp(prefix="lm-", dir="/tmp"))
-    monkeypatch.setattr(files_module.tempfile, "gettempdir", lambda: str(path))
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture(params=[60.0])

@@ -74,18 +74,6 @@ class Bench:
 
 
 @pytest.fixture
-def short_temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary directory with a path short enough for sockets, which must be empty in the end."""
-    import shutil
-    import tempfile
-
-    path = Path(tempfile.mkdtemp(prefix="lm-", dir="/tmp"))
-    monkeypatch.setattr(files_module.tempfile, "gettempdir", lambda: str(path))
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
 def server(private_jupyter: Path, short_temporary: Path) -> Iterator[ServerDirectory]:
     made = create_server_directory()
     yield made

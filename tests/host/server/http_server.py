@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
@@ -30,7 +31,7 @@ from loommux_host.usecases.service import Service
 from loommux_host.web.auth import Access, access
 from loommux_kernel.shared.protocol import State
 from tests.host.memory_channel import Code, MemoryCell
-from tests.host.twins import Launching, say
+from tests.host.twins import Launching, Script, say
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
@@ -198,3 +199,22 @@ async def http_server(
             async with asyncio.timeout(20):
                 await server.serving
             await service.close()
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def server(tmp_path: Path, script: Script) -> AsyncIterator[HttpServer]:
+    """A server whose kernels know ``hold``, a cell that ends when the script says so."""
+    async with http_server(tmp_path, {"hold": script.hold}) as made:
+        yield made
+        script.go.set()
+
+
+@pytest.fixture
+async def http(server: HttpServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with server.http() as client:
+        yield client

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,6 @@ from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
 LAB = {"X-Loommux-Resource": "lab"}
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def server(tmp_path: Path, script: Script) -> AsyncIterator[HttpServer]:
-    async with http_server(tmp_path, {"hold": script.hold}) as made:
-        yield made
-        script.go.set()
 
 
 async def hold(server: HttpServer, http: httpx2.AsyncClient, era: str) -> tuple[asyncio.Task[httpx2.Response], Raw]:

@@ -14,22 +14,10 @@ import pytest
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.relay_file import Relay
 from loommux_host.processes.private_socket import ControlSocket
-from tests.host.server.http_server import HttpServer, http_server
+from tests.host.server.http_server import HttpServer
 from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def server(tmp_path: Path, script: Script) -> AsyncIterator[HttpServer]:
-    async with http_server(tmp_path, {"hold": script.hold}) as made:
-        yield made
-        script.go.set()
 
 
 @contextlib.asynccontextmanager
