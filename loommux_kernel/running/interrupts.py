@@ -40,6 +40,8 @@ REPEAT_SECONDS = 0.03
 FORCE_SECONDS = 0.5
 #: How long an interrupt that is not felt is pursued; native code may answer later than that.
 PURSUIT_SECONDS = 5.0
+#: How long the main thread may take to look for the processes of a cell that is over.
+LAST_LOOK_SECONDS = 2.0
 
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
@@ -258,8 +260,14 @@ class Interrupts:
         if self.aim.armed == pursuit.serial:
             self._look(pursuit)
         else:
-            pursuit.over.wait(REPEAT_SECONDS)  # the main thread is about to look for the last time
+            self._await_last_look(pursuit)
         cell_processes.send(pursuit.signalled, signum)
+
+    def _await_last_look(self, pursuit: Pursuit) -> None:
+        """The cell is over, and the main thread looks for its processes; on a busy machine that takes its time."""
+        until = time.monotonic() + LAST_LOOK_SECONDS
+        while self._pursuit is pursuit and time.monotonic() < until and not pursuit.over.wait(REPEAT_SECONDS):
+            pass
 
     def _look(self, pursuit: Pursuit) -> None:
         """Find the processes that its cell has started, as long as no later cell has begun."""

@@ -110,6 +110,32 @@ def test_an_interrupt_needs_no_thread(server: Client) -> None:
     assert server.run("program.wait()").state is State.COMPLETED
 
 
+def test_a_cells_processes_are_signalled_however_long_the_last_look_at_them_takes(server: Client) -> None:
+    # The cell is over before anybody has looked for its processes, and the main thread's own look is slow.
+    code = (
+        "import subprocess, threading, time\n"
+        "offspring = get_ipython().kernel.interrupts.offspring\n"
+        "look, start = offspring._table, threading.Thread.start\n"
+        "def slow():\n"
+        "    if threading.current_thread() is threading.main_thread(): time.sleep(0.4)\n"
+        "    return look()\n"
+        "def late(self):\n"
+        "    if self.name == 'Interrupt': time.sleep(0.1)\n"
+        "    start(self)\n"
+        "offspring._table, threading.Thread.start = slow, late\n"
+        "program = subprocess.Popen(['sleep', '60'])\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.01)"
+    )
+    request = server.submit(code)
+    server.wait_event(OutputArrived, last_line="ready")
+    answer = server.ask("interrupt")
+    assert answer["result"] == "sent" and len(answer["pending_children"]) == 1
+    assert server.reply(request).state is State.INTERRUPTED
+    assert server.run("program.wait()").state is State.COMPLETED
+    assert server.run("offspring._table, threading.Thread.start = look, start").state is State.COMPLETED
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")
 def test_a_background_server_of_an_earlier_cell_survives_and_so_do_its_children(
     server: Client, kernel: KernelProcess
