@@ -22,8 +22,8 @@ from bench.floor import PlainKernel
 from bench.measures import Row, atimed, timed
 from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.kernels.channel import ZmqChannel
-from loommux_host.processes.files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import Launcher
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from loommux_kernel.shared.protocol import Origin, OriginKind, Submission, now
 
 TOGETHER = 32

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from loommux_host import settings
-from loommux_host.api.routes import endpoints
+from loommux_host.api.endpoint_table import endpoints
 from loommux_host.command_line import catalogue
 from loommux_host.command_line.reporting import EXITS, WORDS
 from loommux_host.command_line.server_options import parser as server_parser

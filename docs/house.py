@@ -78,11 +78,12 @@ def _heights(arrows: Arrows) -> dict[str, int]:
 
 def _order(levels: list[list[str | Pass]], ways: list[list[str | Pass]]) -> None:
     """Sort each level so that arrows are short: by the middle of what it is joined with, a few times over."""
-    joined: dict[str | Pass, set[str | Pass]] = {name: set() for level in levels for name in level}
+    # Lists, not sets: the picture has to be the same each time.
+    joined: dict[str | Pass, list[str | Pass]] = {name: [] for level in levels for name in level}
     for way in ways:
         for one, other in pairwise(way):
-            joined[one].add(other)
-            joined[other].add(one)
+            joined[one].append(other)
+            joined[other].append(one)
     places = {name: (i + 1) / (len(level) + 1) for level in levels for i, name in enumerate(level)}
     for _ in range(40):
         for level in levels:

@@ -65,7 +65,7 @@ def serve(config: Config, wire: tuple[int, int]) -> int:
     """Serve one client over stdio until it is gone."""
     import asyncio
 
-    from loommux_host.processes.files import DirectoryRefused
+    from loommux_host.processes.runtime_files import DirectoryRefused
     from loommux_host.server.host import serve_stdio
 
     # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
@@ -83,7 +83,7 @@ def serve_http(config: Config) -> int:
     import asyncio
 
     from loommux_host.config import ConfigError
-    from loommux_host.processes.files import DirectoryRefused
+    from loommux_host.processes.runtime_files import DirectoryRefused
     from loommux_host.server import http_server
 
     factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None

@@ -22,7 +22,7 @@ from traitlets import Type
 
 from loommux_kernel import startup
 from loommux_kernel.capture.notices import Notices
-from loommux_kernel.executions.ends import End, end_of, message_of
+from loommux_kernel.executions.end_states import End, end_of, message_of
 from loommux_kernel.executions.gate import Execution, Gate, Refusal, Request
 from loommux_kernel.inside.loommux_object import Itself, Loommux
 from loommux_kernel.inside.watches import Watches

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from loommux_kernel.executions.ends import End
+from loommux_kernel.executions.end_states import End
 from loommux_kernel.shared.protocol import Origin, OriginKind, State
 
 SUFFIXES = (".py", ".ipy")

@@ -14,8 +14,8 @@ from typing import Any
 from loommux_host.api.feed import Feed
 from loommux_host.facts.phrases import first_line, one_line
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import Change, Ended, Noticed, Started, View
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.registry import Registry
 
 #: Characters of a source's first line and of a notice that the feed shows.

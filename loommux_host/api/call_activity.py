@@ -58,7 +58,7 @@ class WatchedCalls(Calls):
 
 def _one_line(result: Mapping[str, Any]) -> str:
     """A result's first line; when that only opens it, with its last, which says how it came out."""
-    from loommux_host.rendering.forgery import OPENING  # imported beside the first kernel's start
+    from loommux_host.rendering.forgery_guard import OPENING  # imported beside the first kernel's start
 
     text = next((block["text"] for block in result["content"] if block["type"] == "text"), "")
     lines = [line for line in text.partition(OPENING)[0].splitlines() if line.strip()] or [text]

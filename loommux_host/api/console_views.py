@@ -17,7 +17,7 @@ from loommux_host.api.activity import News
 from loommux_host.api.history import summary
 from loommux_host.facts.refusals import Refused, execution_not_found, process_not_found
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading
 from loommux_host.usecases.execution_selection import Chosen, choose, of_record, of_view
 from loommux_kernel.shared.bundles import bundle_text

@@ -2,7 +2,7 @@
 
 Owns the reading of arguments from queries and JSON bodies, which HTTP status a refusal has,
 and the OpenAPI description that is generated from the table of endpoints. Knows no endpoint:
-`routes` declares them. The kinds of values are those of the tools' `mcp.parameters`.
+`endpoint_table` declares them. The kinds of values are those of the tools' `mcp.parameters`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The table of the API's endpoints: method, path, arguments, what may be refused (contract 10).
 
-Owns what an endpoint is called and takes; `handlers` has what it does, `endpoints` how it is
+Owns what an endpoint is called and takes; `handlers` has what it does, `endpoint` how it is
 served and described. Used by `server`.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 
 from loommux_host.api.console_views import MOST_CHARACTERS, MOST_LINES
-from loommux_host.api.endpoints import NDJSON, NOTEBOOK, Arguments, Endpoint, describe
+from loommux_host.api.endpoint import NDJSON, NOTEBOOK, Arguments, Endpoint, describe
 from loommux_host.api.feed import KEPT_EVENTS
 from loommux_host.api.handlers import Api
 from loommux_host.kernels.journal import KEPT

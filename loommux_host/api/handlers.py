@@ -1,7 +1,7 @@
 """The JSON API under ``/api``: the twin of every page of the console (contract 10).
 
-Owns what each endpoint of `routes` does with the use-cases of `usecases.service`, `usecases.fleet`
-and `history`; how arguments are read and errors shaped is in `endpoints`. Whoever calls is
+Owns what each endpoint of `endpoint_table` does with the use-cases of `usecases.service`, `usecases.fleet`
+and `history`; how arguments are read and errors shaped is in `endpoint`. Whoever calls is
 a person: holds no lease, is told nothing in place of an agent, and is never refused for
 ownership. Only on the private socket kernels call too (`identity`), with the rights of
 `usecases.rights`. Built by `server.http_app` and `server.private_app`.
@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from loommux_host.api.console_views import POWERLESS, ConsoleViews, Which, Window
-from loommux_host.api.endpoints import CODES, NDJSON, NOTEBOOK, Arguments
+from loommux_host.api.endpoint import CODES, NDJSON, NOTEBOOK, Arguments
 from loommux_host.api.feed import Feed
 from loommux_host.api.history import History
 from loommux_host.api.identity import caller_of

@@ -20,7 +20,7 @@ from loommux_host.api.activity import News
 from loommux_host.facts.phrases import one_line
 from loommux_host.facts.results import ExecutionFacts
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading
 from loommux_host.rendering.notebook import Part, notebook
 from loommux_host.usecases.execution_selection import Chosen, choose, of_record

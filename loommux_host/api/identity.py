@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from loommux_host.api.endpoints import error
+from loommux_host.api.endpoint import error
 from loommux_host.kernels.registry import Registry
 from loommux_host.processes.private_socket import ControlSocket
 from loommux_host.sessions.callers import Caller

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from loommux_host.api.activity import News
 from loommux_host.facts.refusals import Refused, execution_not_found
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import View
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.record_reads import in_thread
 from loommux_host.kernels.relay_file import MOST_BYTES, Relay
 from loommux_host.rendering.sentences import killed

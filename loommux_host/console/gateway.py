@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from loommux_host.console.page import LOGIN, login, open_paths, page_routes
-from loommux_host.processes.server_discovery import Server, living_servers
+from loommux_host.processes.running_servers import Server, living_servers
 from loommux_host.version import VERSION
 from loommux_host.web.auth import Guard, access
 from loommux_host.web.errors import error

@@ -25,7 +25,7 @@ from loommux_host.command_line.reporting import Refused
 from loommux_host.config import Config, ConfigError
 from loommux_host.installation.configuration_file import SettingsFile
 from loommux_host.installation.mcp_hosts import HOSTS
-from loommux_host.processes.server_discovery import DirectoryRefused, Server, living_servers
+from loommux_host.processes.running_servers import DirectoryRefused, Server, living_servers
 from loommux_host.version import VERSION
 from loommux_kernel.shared.daemon import Daemon, DaemonError
 

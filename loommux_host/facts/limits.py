@@ -1,7 +1,7 @@
 """The limits of a result (contract 3.2, 3.6) and what follows from them by counting bytes alone.
 
 Pure numbers: `usecases.service` asks here whether a body is worth reading, `rendering.message`, `rendering.images`
-and `tokens.vocabulary` apply the rest.
+and `token_counting.vocabulary` apply the rest.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import os
 import time
 
 from loommux_host.init.poll_loop import Watch
-from loommux_host.init.system import LINUX, signal
+from loommux_host.init.system_calls import LINUX, signal
 
 #: The routine takes milliseconds; what has not gone by then cannot be ended by us.
 END_SECONDS = 2.0

@@ -1,7 +1,7 @@
 """What a guard or an init waits for: its children, its owner, signals, commands.
 
 Owns the poll loop and the record of who died how. Knows nothing of what is done about it:
-`roles` decides, `ending` ends. Standard library only, and little of it.
+`roles` decides, `descendants` ends. Standard library only, and little of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from loommux_host.init.system import LINUX, signal
+from loommux_host.init.system_calls import LINUX, signal
 
 #: Descriptor of the socket towards the owner.
 OWNER = 0

@@ -29,7 +29,7 @@ import os
 import sys
 import time
 
-from loommux_host.init.ending import (
+from loommux_host.init.descendants import (
     Ending,
     enter_groups,
     remove_files,
@@ -38,7 +38,7 @@ from loommux_host.init.ending import (
     system_shortages,
 )
 from loommux_host.init.poll_loop import OWNER, Owner, Watch, open_parent
-from loommux_host.init.system import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
+from loommux_host.init.system_calls import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:

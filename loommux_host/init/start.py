@@ -1,6 +1,6 @@
 """The init of one kernel process: its parent, and the end of everything that it starts.
 
-Runs as ``python -I -S init.py KEY=VALUE... -- COMMAND...`` and is only the way in: a
+Runs as ``python -I -S start.py KEY=VALUE... -- COMMAND...`` and is only the way in: a
 script is compiled at every start, modules are not, and a kernel's start waits for this.
 What it is and does stands in `roles`. Started by `processes.spawn`.
 """

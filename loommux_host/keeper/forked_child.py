@@ -25,7 +25,7 @@ from typing import Any
 from loommux_host.init.roles import Job, Owner, guard, open_parent
 from loommux_host.keeper.wire import Message
 
-#: The environment variable by which processes are found whose init is gone, see `processes.leftovers`.
+#: The environment variable by which processes are found whose init is gone, see `processes.stray_processes`.
 MARK = "LOOMMUX_KERNEL_ID"
 MARK_LENGTH = 64
 NAME_FILE = "/proc/self/comm"

@@ -31,7 +31,7 @@ import sys
 import time
 import traceback
 
-from loommux_host.init.ending import remove_files
+from loommux_host.init.descendants import remove_files
 from loommux_host.keeper.exec_reasons import at_start, why_exec, why_exec_always
 from loommux_host.keeper.forked_child import Newborn, Origins, be_guard
 from loommux_host.keeper.preload import Preloaded

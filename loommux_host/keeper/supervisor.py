@@ -19,8 +19,8 @@ from pathlib import Path
 from loommux_host.keeper.client import KeeperClient, KeeperGone
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.processes.environment import kernel_environment
-from loommux_host.processes.files import KernelFiles, ServerDirectory
 from loommux_host.processes.launcher import ENTER, guarding
+from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory
 
 log = logging.getLogger(__name__)
 

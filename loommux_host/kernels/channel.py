@@ -10,7 +10,7 @@ A `Channel` promises:
 
 `ZmqChannel` speaks Jupyter's wire protocol; `memory_channel.MemoryChannel` is its twin
 for tests. Neither knows what runs, who asks or what an event means: `mirror` does.
-Called by `life`.
+Called by `process_life`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import View
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.submission import Sent
 from loommux_host.kernels.wait_timers import Patience, follow
 from loommux_kernel.shared.protocol import State, now

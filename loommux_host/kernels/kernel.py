@@ -20,14 +20,14 @@ from loommux_host.facts.results import KernelFacts
 from loommux_host.kernels.channel import Channel
 from loommux_host.kernels.interrupt_wait import Interrupted, interrupt
 from loommux_host.kernels.journal import Journal
-from loommux_host.kernels.life import Life
+from loommux_host.kernels.live_facts import ASIDE_SECONDS, Seen, look
 from loommux_host.kernels.mirror import Began, Change, Died, Ended, Noticed, View
 from loommux_host.kernels.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken, Ran, Restarted, accounted
-from loommux_host.kernels.probe import ASIDE_SECONDS, Seen, look
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.submission import Sent
 from loommux_host.kernels.wait_timers import Patience, follow
-from loommux_host.processes.files import ENDED_KEPT
-from loommux_host.processes.interface import Process, StartFailed
+from loommux_host.processes.process_protocol import Process, StartFailed
+from loommux_host.processes.runtime_files import ENDED_KEPT
 from loommux_kernel.shared.protocol import Origin, OriginKind, now
 
 log = logging.getLogger(__name__)

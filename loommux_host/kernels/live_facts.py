@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from loommux_host.kernels.life import Life
+from loommux_host.kernels.process_life import Life
 
 #: How long the kernel may take to answer small questions on the way to something else.
 ASIDE_SECONDS = 0.3

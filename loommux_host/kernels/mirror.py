@@ -5,7 +5,7 @@ executions and no output, and its answers may lag behind the process by what is 
 the way; the record store is the truth it is mended from. Times are seconds since the
 epoch and come with what goes in.
 
-Called by `life`, which feeds it and acts on the changes.
+Called by `process_life`, which feeds it and acts on the changes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import contextlib
 from dataclasses import dataclass
 
 from loommux_host.facts.results import Death
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import View
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.submission import Sent
 
 #: How long whoever looks waits for the records of a process that has just died; it takes milliseconds.

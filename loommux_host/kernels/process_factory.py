@@ -15,7 +15,7 @@ from loommux_host.processes.launcher import KernelFiles, KernelProcess, Launcher
 
 if TYPE_CHECKING:  # a quarter of a second, that the first process does not wait for
     from loommux_host.kernels.channel import Channel
-    from loommux_host.processes.interface import Process
+    from loommux_host.processes.process_protocol import Process
 
 
 class ProcessFactory:

@@ -23,7 +23,7 @@ from loommux_host.kernels.mirror import Change, Ended, Mirror, Missed, Noticed, 
 from loommux_host.kernels.record_reads import in_thread, read_finished, read_latest, taken_back
 from loommux_host.kernels.relay_file import Relay
 from loommux_host.kernels.submission import Pulse, Sent
-from loommux_host.processes.interface import Process, death_of
+from loommux_host.processes.process_protocol import Process, death_of
 from loommux_kernel.shared.protocol import Event, ExecutionEnded, ExecutionStarted, Origin, State, Submission, now
 from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
 

@@ -1,6 +1,6 @@
 """Reading record stores in worker threads, so that the event loop never waits for a disk.
 
-Called by `life` and `usecases.service`.
+Called by `process_life` and `usecases.service`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
-from loommux_host.processes.interface import Process
+from loommux_host.processes.process_protocol import Process
 from loommux_kernel.shared.protocol import Submission
 from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
 from loommux_kernel.shared.records.finisher import finish

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from loommux_host.kernels.kernel import Kernel, Launching
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import Change
+from loommux_host.kernels.process_life import Life
 
 NAME_CHARACTERS = 256
 CALLING = "kernel "

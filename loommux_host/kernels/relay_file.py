@@ -2,7 +2,7 @@
 
 Owns the file between the two: the kernel that runs the cell appends lines that nobody here
 reads, its server hands them out in order and lets go of them. What was handed out takes no
-disk any more; a file that nobody asks for is removed. Held by `life`, read by `api.relay_stream`.
+disk any more; a file that nobody asks for is removed. Held by `process_life`, read by `api.relay_stream`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A cell on its way to a kernel, and how waiters learn that something changed.
 
-No I/O and no rules: `life` decides what becomes of a submission, `kernel` waits for it.
+No I/O and no rules: `process_life` decides what becomes of a submission, `kernel` waits for it.
 """
 
 from __future__ import annotations

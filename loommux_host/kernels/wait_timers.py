@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from loommux_host.kernels.life import Life
+from loommux_host.kernels.process_life import Life
 
 log = logging.getLogger(__name__)
 

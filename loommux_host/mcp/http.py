@@ -23,8 +23,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from loommux_host.mcp.eras import HANDSHAKE_VERSIONS
-from loommux_host.mcp.exchange import SCOPE_KEY, Exchange
 from loommux_host.mcp.http_callers import caller_id, caller_of, leaver
+from loommux_host.mcp.http_exchange import SCOPE_KEY, Exchange
 from loommux_host.mcp.sdk import SESSION_HEADER, Context, Manager, Server, extend, standing_streams
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions

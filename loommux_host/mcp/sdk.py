@@ -32,7 +32,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp, Message, Scope
 
 from loommux_host.mcp.eras import CACHE_MILLISECONDS, MODERN_VERSIONS, SERVER_INFO
-from loommux_host.mcp.exchange import CutOff, Exchange
+from loommux_host.mcp.http_exchange import CutOff, Exchange
 from loommux_host.mcp.tool_calls import Calls, Progress, progress_message
 from loommux_host.mcp.tools import INSTRUCTIONS, TOOLS, listing
 from loommux_host.web.auth import BODY_LIMIT

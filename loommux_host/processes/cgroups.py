@@ -1,8 +1,8 @@
 """Control groups for kernels' processes: an extra, where this server may make them (Linux, cgroup v2).
 
 A group holds whatever a process starts, even programs of another user that signals may not
-reach, and is ended by one write. The init makes, fills, ends and removes it (`init.ending`);
-this finds out where, and ends those of dead servers. Called by `files` and `launcher`.
+reach, and is ended by one write. The init makes, fills, ends and removes it (`init.descendants`);
+this finds out where, and ends those of dead servers. Called by `runtime_files` and `launcher`.
 """
 
 from __future__ import annotations

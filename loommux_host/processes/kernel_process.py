@@ -1,7 +1,7 @@
 """All that the host knows of one kernel process: `wait` for its end, `end` it, what it started.
 
 Owns one provisioner and the reading of the process's own log after its death. Knows
-nothing of channels, cells or records. Made by `launcher`; used by `life` and `kernel`.
+nothing of channels, cells or records. Made by `launcher`; used by `kernels.process_life` and `kernels.kernel`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ from typing import Protocol, TypeVar
 from loommux_host.facts.phrases import size
 from loommux_host.processes.cgroups import end_groups
 from loommux_host.processes.environment import kernel_environment
-from loommux_host.processes.files import (
+from loommux_host.processes.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
+from loommux_host.processes.process_protocol import StartFailed
+from loommux_host.processes.runtime_files import (
     ENDED_KEPT,
     DirectoryRefused,
     KernelFiles,
@@ -29,10 +31,8 @@ from loommux_host.processes.files import (
     remove_stale_connection_files,
     stale_server_directories,
 )
-from loommux_host.processes.interface import StartFailed
-from loommux_host.processes.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
-from loommux_host.processes.leftovers import become_subreaper, end_orphans
 from loommux_host.processes.spawn import SpawnedByInit
+from loommux_host.processes.stray_processes import become_subreaper, end_orphans
 from loommux_kernel.shared.clock import clock
 from loommux_kernel.shared.protocol import LaunchFile, now
 

@@ -3,7 +3,7 @@
 Owns the listening socket, the address that kernels get, and the secrets that prove a caller
 where the rights of a file cannot: on Windows, where it is a loopback port. Knows nothing
 of HTTP; `server.private_server` serves on it. Made by the composition roots; `launcher` hands the address
-and a kernel's secret to its processes, `server_discovery` tells the user's other programs.
+and a kernel's secret to its processes, `running_servers` tells the user's other programs.
 """
 
 from __future__ import annotations

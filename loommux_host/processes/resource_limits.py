@@ -1,7 +1,7 @@
 """What a kernel's process may use, where control groups can see to it (contract 9.5).
 
 Owns finding out where (cgroup v2 in a group that is ours, or v1's single controllers), and
-why not. The init makes the groups and fills them (`init.ending`); each limit is a value in
+why not. The init makes the groups and fills them (`init.descendants`); each limit is a value in
 a file of a group. Called by `server.host` and `diagnosis`.
 """
 

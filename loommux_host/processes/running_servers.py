@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loommux_host.processes.files import DirectoryRefused, server_directories
+from loommux_host.processes.runtime_files import DirectoryRefused, server_directories
 
 if TYPE_CHECKING:
     import psutil

@@ -8,7 +8,7 @@ by the composition root.
 
     <temporary directory>/loommux-<uid>/<server>/owner
                                        /c                        see `private_socket`
-                                       /server.json              see `server_discovery`
+                                       /server.json              see `running_servers`
                                        /k-<id8>/s-1 ... s-5      sockets (ipc)
                                                /kernel.json      id, connection file
                                                /bin/             see `environment`

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from loommux_host.processes.cgroups import end_groups
-from loommux_host.processes.leftovers import end_orphans
+from loommux_host.processes.stray_processes import end_orphans
 from loommux_kernel.shared.protocol import now
 
 log = logging.getLogger(__name__)

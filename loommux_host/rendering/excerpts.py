@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from loommux_host.facts.limits import EXCERPT_TOKENS, always_within
 from loommux_host.facts.results import ExecutionFacts, KernelFacts
 from loommux_host.rendering.sentences import cut
-from loommux_host.tokens.counting_process import Counter
-from loommux_host.tokens.vocabulary import VocabularyUnavailable
+from loommux_host.token_counting.process import Counter
+from loommux_host.token_counting.vocabulary import VocabularyUnavailable
 from loommux_kernel.shared.protocol import Counts, Stream
 
 #: How much of what would fit is asked for next: lines differ in length.

@@ -28,11 +28,11 @@ from loommux_host.facts.results import (
     WatchAnswer,
 )
 from loommux_host.rendering import sentences
-from loommux_host.rendering.forgery import entry, envelope, sendable, shown
+from loommux_host.rendering.forgery_guard import entry, envelope, sendable, shown
 from loommux_host.rendering.images import BLOCK_BYTES, ImageBlock, Piece, pieces, without_last_image
 from loommux_host.rendering.size_choices import Carried, Carrier
 from loommux_host.rendering.structured_fields import Fields, fields_of, is_ok
-from loommux_host.tokens.counting_process import COUNTING, Counter
+from loommux_host.token_counting.process import COUNTING, Counter
 from loommux_kernel.shared.protocol import State
 
 

@@ -29,7 +29,7 @@ from loommux_host.facts.results import (
 )
 from loommux_host.facts.status_words import NOTHING_DONE
 from loommux_host.rendering import sentences
-from loommux_host.rendering.forgery import shown
+from loommux_host.rendering.forgery_guard import shown
 from loommux_host.rendering.size_choices import Carried
 from loommux_kernel.shared.protocol import Counts, State, Stream
 

@@ -18,9 +18,9 @@ import psutil
 
 from loommux_host.facts.phrases import one_line, plural
 from loommux_host.keeper.client import KeeperGone, Kept
-from loommux_host.kernels.life import Life
-from loommux_host.processes.files import KernelFiles, kernels_in
+from loommux_host.kernels.process_life import Life
 from loommux_host.processes.kernel_process import KernelProcess
+from loommux_host.processes.runtime_files import KernelFiles, kernels_in
 from loommux_host.server.host import Host
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.lease_enforcement import LeaseEnforcement

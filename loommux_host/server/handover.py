@@ -22,10 +22,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loommux_host.kernels.journal import Journal
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import Change, Printed
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.registry import Registry
-from loommux_host.processes.files import KernelFiles
+from loommux_host.processes.runtime_files import KernelFiles
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions
 from loommux_host.sessions.lease_enforcement import LeaseEnforcement

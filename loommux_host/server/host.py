@@ -30,7 +30,7 @@ from loommux_host.mcp.stdio import Stdio
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
-from loommux_host.processes.server_discovery import Server, publish
+from loommux_host.processes.running_servers import Server, publish
 from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
 from loommux_kernel.shared.clock import uptime
@@ -128,7 +128,7 @@ class Host:
         from loommux_host.kernels.registry import Registry
         from loommux_host.sessions.callers import Sessions
         from loommux_host.sessions.child_notices import ChildNotices
-        from loommux_host.tokens.counting_process import COUNTING
+        from loommux_host.token_counting.process import COUNTING
         from loommux_host.usecases.inspection import Place
         from loommux_host.usecases.result_bodies import Bodies
         from loommux_host.usecases.service import Service

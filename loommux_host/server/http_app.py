@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loommux_host.api.activity import News
 from loommux_host.api.call_activity import WatchedCalls
-from loommux_host.api.endpoints import routes
+from loommux_host.api.endpoint import routes
+from loommux_host.api.endpoint_table import endpoints
 from loommux_host.api.feed import Feed
 from loommux_host.api.handlers import Api
 from loommux_host.api.history import History
-from loommux_host.api.routes import endpoints
 from loommux_host.config import Config
 from loommux_host.console.page import about, open_paths, page_routes
 from loommux_host.facts.limits import Limits

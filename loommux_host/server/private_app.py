@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from loommux_host.api.activity import News
-from loommux_host.api.endpoints import routes
+from loommux_host.api.endpoint import routes
+from loommux_host.api.endpoint_table import endpoints
 from loommux_host.api.feed import Feed
 from loommux_host.api.handlers import Api
 from loommux_host.api.history import History
 from loommux_host.api.identity import Identified
-from loommux_host.api.routes import endpoints
 from loommux_host.config import Config
 from loommux_host.console.page import about
 from loommux_host.facts.limits import Limits

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 from loommux_host.facts.phrases import one_line
 from loommux_host.facts.refusals import Refused, kernel_not_found, refuse
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import Change, Ended, Started
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.registry import Registry, caller_id
 from loommux_host.sessions.envelope import Envelope, Key, Late, Shown, Told, envelope
 from loommux_kernel.shared.header import Header

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from loommux_host.facts.phrases import cell
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import Change, Noticed
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.registry import Registry
 from loommux_kernel.shared.protocol import OriginKind
 

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 from loommux_host.kernels.channel import Channel, ChannelClosed, OnEvent
 from loommux_host.kernels.journal import Journal, Journaled
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
-from loommux_host.processes.interface import Exit, ProcessInfo
+from loommux_host.kernels.process_life import Life
 from loommux_host.processes.kernel_process import KernelProcess
+from loommux_host.processes.process_protocol import Exit, ProcessInfo
 from loommux_host.succession.manifest import JournalNote, KernelNote, ProcessNote
 from loommux_kernel.shared.protocol import LaunchFile, OriginKind, Submission
 from loommux_kernel.shared.record_types import ExecutionRecord

@@ -28,15 +28,15 @@ from loommux_host.facts.phrases import one_line
 from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused, Kept
 from loommux_host.keeper.supervisor import obstacle
 from loommux_host.keeper.wire import SOCKET_NAME
-from loommux_host.processes.files import (
+from loommux_host.processes.running_servers import Server, was_there
+from loommux_host.processes.running_servers import read as who_wrote
+from loommux_host.processes.runtime_files import (
     DirectoryRefused,
     ServerDirectory,
     check_private,
     server_directories,
     taken_over,
 )
-from loommux_host.processes.server_discovery import Server, was_there
-from loommux_host.processes.server_discovery import read as who_wrote
 from loommux_host.succession.manifest import VERSIONS, Identity
 from loommux_host.succession.storage import IDENTITY, KERNEL, Damaged, read
 

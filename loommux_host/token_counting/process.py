@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from loommux_host.facts.limits import TOKEN_LIMIT
-from loommux_host.tokens.vocabulary import SHIPPED, VocabularyUnavailable, decided, encodable
+from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable, decided, encodable
 
 #: After so long without a question the process ends, and its memory is free.
 IDLE_SECONDS = 600.0
 #: Not from the working directory, which is a workspace with modules of its own.
-COMMAND = (sys.executable, "-P", "-m", "loommux_host.tokens.counting_process")
+COMMAND = (sys.executable, "-P", "-m", "loommux_host.token_counting.process")
 
 
 class Counter(Protocol):

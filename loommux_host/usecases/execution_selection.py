@@ -11,8 +11,8 @@ from pathlib import Path
 from loommux_host.facts.refusals import Refused, execution_not_found, process_not_found
 from loommux_host.facts.results import Answer, CellAnswer, Death, ExecutionFacts, ExecutionStatusAnswer
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
 from loommux_host.kernels.mirror import View
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.record_reads import RecordsBehind, in_thread, reading
 from loommux_kernel.shared.protocol import Counts, State, Stream
 from loommux_kernel.shared.record_types import ExecutionRecord

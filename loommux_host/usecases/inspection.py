@@ -31,8 +31,8 @@ from loommux_host.facts.results import (
 from loommux_host.kernels import line_ranges
 from loommux_host.kernels.journal import NoticeEntry
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.life import Life
-from loommux_host.kernels.probe import Seen
+from loommux_host.kernels.live_facts import Seen
+from loommux_host.kernels.process_life import Life
 from loommux_host.kernels.record_reads import in_thread, reading
 from loommux_host.kernels.registry import Registry
 from loommux_host.sessions.callers import Caller, Sessions

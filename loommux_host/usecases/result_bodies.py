@@ -22,7 +22,7 @@ from loommux_host.facts.limits import (
 from loommux_host.facts.results import CellAnswer
 from loommux_host.kernels.outcomes import accounted
 from loommux_host.kernels.record_reads import RecordsBehind, RecordsUnreadable, in_thread, reading
-from loommux_host.tokens.vocabulary import VocabularyUnavailable
+from loommux_host.token_counting.vocabulary import VocabularyUnavailable
 from loommux_host.usecases.execution_selection import Chosen, of_view, taken_in
 from loommux_kernel.shared.protocol import State, Stream
 from loommux_kernel.shared.record_types import DisplayRecord

@@ -39,7 +39,7 @@ from loommux_kernel.capture.streams import OrderedStream
 from loommux_kernel.capture.widget_text import Views
 from loommux_kernel.executions import contexts
 from loommux_kernel.executions.contexts import current_execution
-from loommux_kernel.executions.ends import message_of, safe_text
+from loommux_kernel.executions.end_states import message_of, safe_text
 from loommux_kernel.executions.gate import Execution
 from loommux_kernel.shared.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
 from loommux_kernel.shared.records.relay import RelayedWriter

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from loommux_kernel.executions.ends import safe_text
+from loommux_kernel.executions.end_states import safe_text
 from loommux_kernel.shared.protocol import NOTICE_CHARACTERS, NOTICES_KEPT
 
 #: Executions whose notices are counted; what older ones still say is counted anew.

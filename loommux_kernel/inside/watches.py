@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from loommux_kernel.capture.notices import shorten
 from loommux_kernel.executions.contexts import current_execution
-from loommux_kernel.executions.ends import message_of, safe_text
+from loommux_kernel.executions.end_states import message_of, safe_text
 from loommux_kernel.shared.protocol import Event, Outcome, WatchEnded, WatchStarted, now
 
 NAME_CHARACTERS = 256

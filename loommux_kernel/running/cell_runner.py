@@ -19,12 +19,12 @@ from ipykernel.jsonutil import json_clean
 from IPython.core.async_helpers import _asyncio_runner
 from traitlets import Type
 
-from loommux_kernel.executions.ends import message_of, safe_text
+from loommux_kernel.executions.end_states import message_of, safe_text
+from loommux_kernel.running.disabled_functions import ServerStdin
 from loommux_kernel.running.display_hook import LastValueHook
 from loommux_kernel.running.interrupts import Interrupts
 from loommux_kernel.running.shell import Shell
 from loommux_kernel.running.shell_endings import Guard
-from loommux_kernel.running.unavailable import ServerStdin
 
 
 class ZMQInteractiveShell(Guard, Shell):

@@ -2,7 +2,7 @@
 
 Owns the places where a kernel for agents differs from IPython's shell for people:
 nobody answers a prompt, nobody sees a terminal, and the process goes on after a
-cell says `exit`. How a cell ends is `shell_endings`'s, what is refused `unavailable`'s, how a
+cell says `exit`. How a cell ends is `shell_endings`'s, what is refused `disabled_functions`'s, how a
 traceback is written `text.tracebacks`'s. The kernel's shell class builds on it.
 """
 
@@ -23,8 +23,8 @@ from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 
 from loommux_kernel.capture import library_fixes
-from loommux_kernel.executions.ends import message_of, safe_text
-from loommux_kernel.running import subprocesses, unavailable
+from loommux_kernel.executions.end_states import message_of, safe_text
+from loommux_kernel.running import disabled_functions, subprocesses
 from loommux_kernel.text import tracebacks
 
 
@@ -44,8 +44,8 @@ class Shell(ZMQInteractiveShell):
     payload_manager: Any
 
     @default("exiter")
-    def _exiter_default(self) -> unavailable.Exiter:
-        return unavailable.Exiter(self)
+    def _exiter_default(self) -> disabled_functions.Exiter:
+        return disabled_functions.Exiter(self)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -53,8 +53,8 @@ class Shell(ZMQInteractiveShell):
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
         # for those who complete what they type; with it, what is unfinished is no ordinary SyntaxError from 3.13 on
         self.compile.flags &= ~codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
-        unavailable.refuse_debuggers(self._foreign)
-        unavailable.refuse_second_loop()
+        disabled_functions.refuse_debuggers(self._foreign)
+        disabled_functions.refuse_second_loop()
         library_fixes.mend_libraries()
 
     def init_magics(self) -> None:
@@ -68,13 +68,13 @@ class Shell(ZMQInteractiveShell):
     def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
         __tracebackhide__ = True
         if not self._foreign():
-            unavailable.refuse_debugging_magic(magic_name, line)
+            disabled_functions.refuse_debugging_magic(magic_name, line)
         return super().run_line_magic(magic_name, line, _stack_depth=_stack_depth + 1)
 
     def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
         __tracebackhide__ = True
         if not self._foreign():
-            unavailable.refuse_debugging_magic(magic_name, line)
+            disabled_functions.refuse_debugging_magic(magic_name, line)
         return super().run_cell_magic(magic_name, line, cell)
 
     @contextmanager
@@ -120,7 +120,7 @@ class Shell(ZMQInteractiveShell):
     def ask_exit(self) -> None:
         """`exit` and `quit`: end the cell; a foreign client may close its window."""
         if not self._foreign():
-            raise SystemExit(unavailable.NO_EXIT)
+            raise SystemExit(disabled_functions.NO_EXIT)
         self.keepkernel_on_exit = True
         super().ask_exit()
 
@@ -167,13 +167,13 @@ class Shell(ZMQInteractiveShell):
 
     def rendered_plainly(self, error: BaseException) -> tuple[str, str | None]:
         """The same from any thread: in Python's own format, for IPython's is the main thread's."""
-        trace = unavailable.without_our_frames(error.__traceback__)
+        trace = disabled_functions.without_our_frames(error.__traceback__)
         text = "\n".join(tracebacks.plain(error, trace, self._cell_name))
         return text, tracebacks.shortened(text)
 
     def _rendered(self, etype: Any, value: BaseException, trace: Any, tb_offset: int | None) -> list[str]:
         """IPython's own format where that is quick and knows the error, else Python's."""
-        trace = unavailable.without_our_frames(trace)
+        trace = disabled_functions.without_our_frames(trace)
         if not tracebacks.is_ordinary(value):
             return tracebacks.plain(value, trace, self._cell_name)
         try:

@@ -4,7 +4,7 @@ Owns the query modes and the time a pattern may take. Pure but for the clock of 
 store: `records.reader` hands in the text in pieces of whole lines.
 
 A pattern is run over pieces of many lines at once, which is ten times as fast as
-line by line; `text.linewise` makes sure that the matches are the same.
+line by line; `text.line_patterns` makes sure that the matches are the same.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loommux_kernel.shared.found_rows import Rows
 from loommux_kernel.shared.record_types import SearchResult
-from loommux_kernel.shared.windows import LongLine, count_literal, count_matches, width
-from loommux_kernel.text.linewise import within_lines
+from loommux_kernel.shared.search_rows import Rows
+from loommux_kernel.shared.search_windows import LongLine, count_literal, count_matches, width
+from loommux_kernel.text.line_patterns import within_lines
 
 if TYPE_CHECKING:
     import regex

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import httpx2
 
-from loommux_host.processes.server_discovery import Server, living_servers
+from loommux_host.processes.running_servers import Server, living_servers
 from tests.e2e.driving import PATIENCE, Place
 
 SCHEME = "http+unix://"

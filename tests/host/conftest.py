@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loommux_host.processes import files as files_module
+from loommux_host.processes import runtime_files as files_module
 
 
 @pytest.fixture

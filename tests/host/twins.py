@@ -10,7 +10,7 @@ from pathlib import Path
 from loommux_host.kernels.channel import Channel
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.registry import Registry
-from loommux_host.processes.interface import Process, StartFailed
+from loommux_host.processes.process_protocol import Process, StartFailed
 from loommux_host.sessions.callers import Caller, LeaseHooks, OneKernel, Sessions
 from loommux_host.usecases.inspection import Place
 from loommux_host.usecases.result_bodies import Bodies

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loommux_kernel import startup
-from loommux_kernel.executions.ends import End
+from loommux_kernel.executions.end_states import End
 from loommux_kernel.shared.protocol import ExecutionStarted, Origin, OriginKind, State
 from loommux_kernel.shared.records.reader import RecordReader
 from tests.kernel.kernel_process import KernelProcess, Launch

@@ -20,12 +20,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.shared.found_rows import HEAD_CHARACTERS
 from loommux_kernel.shared.protocol import Counts, Origin, State, Stream
 from loommux_kernel.shared.record_types import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
 from loommux_kernel.shared.records.database import CODES, Connected
 from loommux_kernel.shared.search import Query
-from loommux_kernel.shared.windows import LongLine
+from loommux_kernel.shared.search_rows import HEAD_CHARACTERS
+from loommux_kernel.shared.search_windows import LongLine
 from loommux_kernel.text.clipping import clip
 from loommux_kernel.text.long_row import PART, LongRow, joined
 from loommux_kernel.text.terminal import Terminal

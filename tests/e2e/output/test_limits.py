@@ -8,7 +8,7 @@ import re
 import psutil
 import pytest
 
-from loommux_host.tokens.vocabulary import SHIPPED
+from loommux_host.token_counting.vocabulary import SHIPPED
 from tests.e2e.driving import Agent, Place
 from tests.e2e.shown import body, lines_of
 

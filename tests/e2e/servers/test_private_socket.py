@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from loommux_host.processes.server_discovery import Server, living_servers
+from loommux_host.processes.running_servers import Server, living_servers
 from tests.e2e.driving import Place, Start
 from tests.e2e.http_driving import web
 from tests.e2e.private_driving import SCHEME, control, kernels, only_server

@@ -12,9 +12,9 @@ import httpx2
 import nbformat
 import pytest
 
-from loommux_host.api.endpoints import Endpoint
+from loommux_host.api.endpoint import Endpoint
+from loommux_host.api.endpoint_table import endpoints
 from loommux_host.api.handlers import Api
-from loommux_host.api.routes import endpoints
 from loommux_host.usecases import fleet
 from loommux_host.web.auth import access
 from tests.host.server.http_server import HttpServer, Raw, http_server

@@ -20,7 +20,7 @@ from loommux_host.command_line import catalogue, reach, server_options
 from loommux_host.command_line.reporting import WORDS
 from loommux_host.commands import kernels, logs, run
 from loommux_host.facts import refusals, status_words
-from loommux_host.processes.server_discovery import Server
+from loommux_host.processes.running_servers import Server
 from loommux_host.usecases import inspection
 from loommux_kernel.shared.daemon import DaemonError
 

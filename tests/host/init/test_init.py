@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host.init.ending import descendants, marked
+from loommux_host.init.descendants import descendants, marked
 from loommux_host.processes.spawn import INIT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no init on Windows")

@@ -28,8 +28,8 @@ import zmq
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.kernels.channel import ZmqChannel
-from loommux_host.processes.files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import Launcher
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from loommux_kernel.shared.protocol import Origin, OriginKind, State, Submission, now
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")

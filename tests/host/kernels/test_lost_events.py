@@ -15,10 +15,10 @@ from loommux_host.facts.results import CellAnswer, ExecutionStatusAnswer
 from loommux_host.kernels.channel import Channel, OnEvent, ZmqChannel
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.kernels.registry import Registry
-from loommux_host.processes.interface import Process
 from loommux_host.processes.launcher import KernelFiles, Launcher, create_server_directory
+from loommux_host.processes.process_protocol import Process
 from loommux_host.sessions.callers import OneKernel, Sessions
-from loommux_host.tokens.vocabulary import SHIPPED
+from loommux_host.token_counting.vocabulary import SHIPPED
 from loommux_host.usecases.inspection import Place
 from loommux_host.usecases.result_bodies import Bodies
 from loommux_host.usecases.service import Service

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.keeper.supervisor import KeeperSupervisor
-from loommux_host.processes.files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import KernelProcess, Launcher, become_subreaper, clean_up_after_dead_servers
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 
 STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 

@@ -19,10 +19,9 @@ import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from loommux_host.keeper.supervisor import KeeperSupervisor
-from loommux_host.processes import files as files_module
+from loommux_host.processes import runtime_files as files_module
 from loommux_host.processes.cgroups import own_group
 from loommux_host.processes.environment import kernel_environment
-from loommux_host.processes.files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
 from loommux_host.processes.kernel_process import KernelProcess, read_log
 from loommux_host.processes.launcher import (
     DirectoryRefused,
@@ -31,6 +30,7 @@ from loommux_host.processes.launcher import (
     StartFailed,
     clean_up_after_dead_servers,
 )
+from loommux_host.processes.runtime_files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
 from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.shared.records.writer import RecordWriter
 

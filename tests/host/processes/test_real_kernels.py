@@ -19,8 +19,8 @@ import pytest
 import zmq
 
 from loommux_host.kernels.channel import ChannelClosed, ZmqChannel
-from loommux_host.processes.files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import KernelProcess, Launcher, StartFailed
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from loommux_kernel.shared.protocol import Origin, OriginKind, Reply, State, Submission, now
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="inits are POSIX's")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loommux_host.facts.refusals import kernel_start_failed
 from loommux_host.facts.results import KernelFacts, Notice, ReadAnswer, SearchAnswer, StatusAnswer
-from loommux_host.rendering.forgery import CLOSING, OPENING, entry, envelope, sendable, shown
+from loommux_host.rendering.forgery_guard import CLOSING, OPENING, entry, envelope, sendable, shown
 from loommux_host.rendering.message import TextBlock
 from loommux_kernel.shared.protocol import Counts, State, Stream
 from loommux_kernel.shared.record_types import DisplayRecord, SearchResult

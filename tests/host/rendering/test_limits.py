@@ -16,7 +16,7 @@ from loommux_host.facts.results import Answer, Notice, ReadAnswer, RestartAnswer
 from loommux_host.rendering.excerpts import last_lines
 from loommux_host.rendering.images import ImageBlock
 from loommux_host.rendering.message import Rendered, TextBlock, render
-from loommux_host.tokens.vocabulary import SHIPPED, Vocabulary
+from loommux_host.token_counting.vocabulary import SHIPPED, Vocabulary
 from loommux_kernel.shared.lines import LineRange
 from loommux_kernel.shared.protocol import Counts, State, Stream
 from loommux_kernel.shared.record_types import SearchResult

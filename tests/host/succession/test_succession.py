@@ -18,8 +18,8 @@ from loommux_host.leases.decisions import Standing, Why
 from loommux_host.leases.policy import Mode, Policies, Policy, Scope
 from loommux_host.leases.rules import Leases
 from loommux_host.leases.state import KeptKernel, Lease
-from loommux_host.processes import files as files_module
-from loommux_host.processes.files import create_server_directory
+from loommux_host.processes import runtime_files as files_module
+from loommux_host.processes.runtime_files import create_server_directory
 from loommux_host.succession.lease_notes import RETURN_SECONDS, note_of, recalled
 from loommux_host.succession.manifest import (
     VERSIONS,

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import loommux_host
 from loommux_host.facts.limits import LONGEST_TOKEN_BYTES, TOKEN_LIMIT, always_within, never_within
-from loommux_host.tokens import vocabulary as counter
-from loommux_host.tokens.vocabulary import LONGEST_TOKEN_WITH, SHIPPED, Vocabulary, VocabularyUnavailable
+from loommux_host.token_counting import vocabulary as counter
+from loommux_host.token_counting.vocabulary import LONGEST_TOKEN_WITH, SHIPPED, Vocabulary, VocabularyUnavailable
 
 DATA = Path(loommux_host.__file__).parent / "data" / "o200k_base.tiktoken.gz"
 #: What pieces are made of: letters of all kinds, blanks of all kinds, what drags blanks along.
@@ -214,6 +214,8 @@ def test_counting_never_uses_the_network_nor_a_cache(monkeypatch: pytest.MonkeyP
 
 
 def test_importing_the_module_loads_neither_tiktoken_nor_the_vocabulary() -> None:
-    code = "import sys, loommux_host.tokens.vocabulary as t; print('tiktoken' in sys.modules, t.SHIPPED._encoding)"
+    code = (
+        "import sys, loommux_host.token_counting.vocabulary as t; print('tiktoken' in sys.modules, t.SHIPPED._encoding)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["False", "None"]

@@ -26,10 +26,10 @@ from loommux_host.facts.results import (
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.kernels.registry import Registry
-from loommux_host.processes.files import KernelFiles
 from loommux_host.processes.launcher import Launcher, create_server_directory
+from loommux_host.processes.runtime_files import KernelFiles
 from loommux_host.sessions.callers import Caller, OneKernel, Sessions
-from loommux_host.tokens.vocabulary import SHIPPED
+from loommux_host.token_counting.vocabulary import SHIPPED
 from loommux_host.usecases.inspection import Place
 from loommux_host.usecases.result_bodies import Bodies
 from loommux_host.usecases.service import Service

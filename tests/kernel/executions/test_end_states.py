@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.executions.ends import MESSAGE_CHARACTERS, End, end_of, message_of, safe_text
+from loommux_kernel.executions.end_states import MESSAGE_CHARACTERS, End, end_of, message_of, safe_text
 from loommux_kernel.shared.protocol import State
 
 

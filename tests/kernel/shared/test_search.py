@@ -12,10 +12,10 @@ import regex
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from loommux_kernel.shared.found_rows import HEAD_CHARACTERS
 from loommux_kernel.shared.lines import Query, QueryTooExpensive, clip
 from loommux_kernel.shared.record_types import SearchResult
-from loommux_kernel.text.linewise import within_lines
+from loommux_kernel.shared.search_rows import HEAD_CHARACTERS
+from loommux_kernel.text.line_patterns import within_lines
 
 
 def in_chunks(lines: list[str], size: int = 3) -> Iterator[tuple[int, str]]:

@@ -10,9 +10,9 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.shared import windows
+from loommux_kernel.shared import search_windows
 from loommux_kernel.shared.search import Query, QueryTooExpensive
-from loommux_kernel.shared.windows import LongLine, count_literal, width
+from loommux_kernel.shared.search_windows import LongLine, count_literal, width
 
 PATTERNS = [
     "a", "ab", "^a", "a$", "^", "$", "", r"\b", r"\Ba", "a?", "ab|b", "(?:a|ab)(?:c|bcd)?", "[ab]{2}", "a{1,3}b",
@@ -30,7 +30,7 @@ def line(text: str, size: int) -> LongLine:
 
 @given(texts, st.text("ab", min_size=1, max_size=4), st.integers(1, 7), st.integers(1, 9))
 def test_a_text_is_found_as_often_as_str_count_finds_it(text: str, literal: str, size: int, window: int) -> None:
-    with patch.object(windows, "WINDOW", window):
+    with patch.object(search_windows, "WINDOW", window):
         assert count_literal(line(text, size), literal) == text.count(literal)
 
 
@@ -40,7 +40,7 @@ def test_a_pattern_of_bounded_width_matches_as_often_as_in_the_whole(
 ) -> None:
     query = Query.build(pattern, "regex")
     assert width(pattern) is not None
-    with patch.object(windows, "WINDOW", window):
+    with patch.object(search_windows, "WINDOW", window):
         result = query.search([(1, line(text, size))], 1)
     assert result.matches == len(regex.findall(pattern, text, regex.MULTILINE))
 
@@ -54,7 +54,7 @@ def test_a_pattern_that_may_look_far_has_no_width(pattern: str) -> None:
 
 @given(texts, st.sampled_from(["a.*b", "a+", r"(a)\1", "^.*c$", "(?<=a)b+"]), st.integers(1, 7))
 def test_any_other_pattern_is_matched_against_the_whole(text: str, pattern: str, size: int) -> None:
-    with patch.object(windows, "WINDOW", 3):
+    with patch.object(search_windows, "WINDOW", 3):
         result = Query.build(pattern, "regex").search([(1, line(text, size))], 1)
     assert result.matches == len(regex.findall(pattern, text, regex.MULTILINE))
 
