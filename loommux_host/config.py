@@ -41,8 +41,6 @@ class Config(Settings):
     auth: bool = True
     #: Start kernels by spawning an interpreter for each, never by forking a warm one.
     spawn: bool = False
-    #: The directory the server was started in.
-    launch_cwd: Path = field(default_factory=Path.cwd)
     #: The kernels' working directory.
     workspace: Path = field(default_factory=Path.cwd)
     workspace_resolution: WorkspaceResolution = "launch_cwd"
@@ -69,7 +67,6 @@ def load(parsed: argparse.Namespace, launch_cwd: Path | None = None) -> Config:
         protocol=parsed.protocol,
         auth=not parsed.no_auth,
         spawn=parsed.spawn,
-        launch_cwd=start,
         workspace=workspace,
         workspace_resolution=resolution,
         config_dir=directory.path if directory else None,

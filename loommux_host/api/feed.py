@@ -70,10 +70,6 @@ class Feed:
         self._closed = True
         self._wake()
 
-    def readers(self) -> int:
-        """How many wait for the next event now."""
-        return len(self._waiting)
-
     async def read(
         self, last_event_id: str | None = None, *, recent: int = 0, silence: float | None = None
     ) -> AsyncGenerator[FeedEvent | None]:

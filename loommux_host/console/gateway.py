@@ -14,7 +14,6 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,8 +43,7 @@ PASSED = ("content-type", "accept", "last-event-id")
 class Gateway:
     """The app. `address` lets one browser in, once."""
 
-    def __init__(self, temporary: Path | None = None) -> None:
-        self._temporary = temporary
+    def __init__(self) -> None:
         self._token = secrets.token_urlsafe(32)
         self._ticket: str | None = secrets.token_urlsafe(32)
         rules = access("127.0.0.1", self._token, auth=True)
@@ -72,17 +70,14 @@ class Gateway:
         self._ticket = None
         return login(self._token, self._token, request.headers.get("origin"))
 
-    def _servers(self) -> dict[str, Server]:
-        return {str(server.pid): server for server in living_servers(self._temporary)}
-
     async def _health(self, request: Request) -> Response:
-        servers = await asyncio.to_thread(self._servers)
+        servers = await asyncio.to_thread(_servers)
         told = [{"id": id, **_told(server)} for id, server in servers.items()]
         body = {"ok": True, "status": "running", "version": VERSION, "servers": told}
         return JSONResponse(body, headers={"cache-control": "no-store"})
 
     async def _forward(self, request: Request) -> Response:
-        server = (await asyncio.to_thread(self._servers)).get(request.path_params["id"])
+        server = (await asyncio.to_thread(_servers)).get(request.path_params["id"])
         if server is None:
             return error(404, "not_found", "That server has ended.")
         client = _client(server)
@@ -135,7 +130,7 @@ class Gateway:
         listening: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
-                servers = await asyncio.to_thread(self._servers)
+                servers = await asyncio.to_thread(_servers)
                 for id in [id for id, task in listening.items() if task.done() or id not in servers]:
                     listening.pop(id).cancel()
                     await events.put((id, None, "missed", {"events": None}))
@@ -181,6 +176,10 @@ async def _tended(work: Any) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+def _servers() -> dict[str, Server]:
+    return {str(server.pid): server for server in living_servers()}
 
 
 def _client(server: Server) -> httpx2.AsyncClient:

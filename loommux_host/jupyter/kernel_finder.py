@@ -62,12 +62,12 @@ def find(name: str | None, kernels: Sequence[Living]) -> Living:
     return named[0]
 
 
-def living(directories: Iterable[Path] = (), seconds: float = ANSWER_SECONDS) -> list[Living]:
+def living(directories: Iterable[Path] = ()) -> list[Living]:
     """All that answer, the newest first; `directories` are looked into besides Jupyter's own."""
     claims = _claims([Path(jupyter_runtime_dir()), *directories])
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        return _answering(context, claims, seconds)
+        return _answering(context, claims)
     finally:
         context.destroy(linger=0)
 
@@ -98,7 +98,7 @@ def _claims(directories: Iterable[Path]) -> list[_Claim]:
     return sorted(found.values(), key=lambda claim: claim.opened_at, reverse=True)
 
 
-def _answering(context: zmq.Context[zmq.Socket[bytes]], claims: list[_Claim], seconds: float) -> list[Living]:
+def _answering(context: zmq.Context[zmq.Socket[bytes]], claims: list[_Claim]) -> list[Living]:
     poller, asked = zmq.Poller(), {}
     for claim in claims:
         control, heart = context.socket(zmq.DEALER), context.socket(zmq.REQ)
@@ -110,7 +110,7 @@ def _answering(context: zmq.Context[zmq.Socket[bytes]], claims: list[_Claim], se
         asked[control], asked[heart] = (claim, wire), (claim, None)
         poller.register(control, zmq.POLLIN)
         poller.register(heart, zmq.POLLIN)
-    until = monotonic() + seconds
+    until = monotonic() + ANSWER_SECONDS
     while any(claim.said is None for claim in claims) and (left := until - monotonic()) > 0:
         for socket, _ in poller.poll(int(left * 1000) + 1):
             claim, wire = asked[socket]  # pyright: ignore[reportArgumentType]

@@ -69,9 +69,7 @@ class Channel(Protocol):
 
     async def open(self, on_event: OnEvent) -> None: ...
 
-    async def execute(
-        self, source: str, submission: Submission, *, store_history: bool = True, silent: bool = False
-    ) -> Reply: ...
+    async def execute(self, source: str, submission: Submission) -> Reply: ...
 
     async def request(self, name: str, content: dict[str, Any] | None = None, *, deadline: float) -> dict[str, Any]: ...
 
@@ -108,14 +106,12 @@ class ZmqChannel:
         except TimeoutError:  # an event missed meanwhile shows as a gap
             return
 
-    async def execute(
-        self, source: str, submission: Submission, *, store_history: bool = True, silent: bool = False
-    ) -> Reply:
+    async def execute(self, source: str, submission: Submission) -> Reply:
         """Send one cell and wait, without a deadline, for the kernel to say how it ended."""
         content = {
             "code": source,
-            "silent": silent,
-            "store_history": store_history,
+            "silent": False,
+            "store_history": True,
             "user_expressions": {},
             "allow_stdin": False,
             "stop_on_error": False,

@@ -117,9 +117,9 @@ def taken_over(path: Path, lock: int) -> ServerDirectory:
     return ServerDirectory(path, lock, own_group(), _groups_of(path))
 
 
-def stale_server_directories(temporary: Path | None = None) -> list[ServerDirectory]:
+def stale_server_directories() -> list[ServerDirectory]:
     """The directories of this user's servers that are dead, locked: nobody else cleans them up."""
-    base = _user_directory(temporary)
+    base = _user_directory()
     if not base.is_dir():
         return []
     _make_private(base)
@@ -277,7 +277,7 @@ def _groups_of(server: Path) -> list[Path]:
     return []  # killed before it had written that, or another version's
 
 
-def _user_directory(temporary: Path | None) -> Path:
+def _user_directory(temporary: Path | None = None) -> Path:
     """Short enough for sockets: a long temporary directory is not used on POSIX."""
     if sys.platform == "win32":
         return (temporary or Path(tempfile.gettempdir())) / "loommux"

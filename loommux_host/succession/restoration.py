@@ -54,9 +54,7 @@ class NoChannel:
     async def open(self, on_event: OnEvent) -> None:
         raise ChannelClosed
 
-    async def execute(
-        self, source: str, submission: Submission, *, store_history: bool = True, silent: bool = False
-    ) -> NoReturn:
+    async def execute(self, source: str, submission: Submission) -> NoReturn:
         raise ChannelClosed
 
     async def request(self, name: str, content: dict[str, Any] | None = None, *, deadline: float) -> NoReturn:
@@ -80,7 +78,7 @@ async def recall(kernel: Kernel, note: KernelNote, directory: Path, living: Kern
     kernel.journal = journal_of(note.journal)
     for process in note.processes:
         if process.death is not None:
-            kernel.ended.append(await _past(process, directory, kernel.journal))
+            kernel.ended.append(await _past(process, directory))
     if living is None:
         kernel.life = kernel.ended[-1] if kernel.ended else None
         return
@@ -123,7 +121,7 @@ def noticed_by(journal: Journal, process: int) -> Journaled:
     return Journaled(tuple((e.serial, e.text, e.at) for e in entries if e.process == process), since)
 
 
-async def _past(note: ProcessNote, directory: Path, journal: Journal) -> Life:
+async def _past(note: ProcessNote, directory: Path) -> Life:
     assert note.death is not None
     process = PastProcess(note.pid, note.process, note.started_at, launch_of(directory, note.process))
     channel: Channel = NoChannel()

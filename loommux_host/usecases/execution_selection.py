@@ -39,7 +39,7 @@ async def choose(kernel: Kernel, number: int | None, process: int | None) -> Cho
             raise Refused(process_not_found(process, kernel.name, _numbers(kernel)))
     await named(kernel)
     if number is not None:
-        return await _numbered(kernel, lives, number, process)
+        return await _numbered(lives, number, process)
     for life in lives:
         view = life.mirror.running or life.mirror.recent
         if view is not None:
@@ -106,7 +106,7 @@ async def named(kernel: Kernel) -> None:
         await kernel.settle(life, life.pending)
 
 
-async def _numbered(kernel: Kernel, lives: list[Life], number: int, process: int | None) -> Chosen:
+async def _numbered(lives: list[Life], number: int, process: int | None) -> Chosen:
     recent = following = None
     if lives:
         life = lives[0]

@@ -41,13 +41,13 @@ def run(command: list[str] | str, *, stdin: Any = subprocess.DEVNULL, stdout: An
         raise
 
 
-def run_for_text(command: list[str] | str, *, stdin: Any = subprocess.DEVNULL) -> tuple[int, str]:
+def run_for_text(command: list[str] | str) -> tuple[int, str]:
     """Run a process to its end; its exit code and what it wrote to fd 1 and 2, as one text.
 
     Through a file: a pipe would be waited for as long as a background process holds it.
     """
     with tempfile.TemporaryFile() as file:
-        code = run(command, stdin=stdin, stdout=file, stderr=subprocess.STDOUT)
+        code = run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         return code, text_of(file)
 
 

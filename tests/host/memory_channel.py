@@ -99,9 +99,7 @@ class MemoryChannel:
         self._on_event = on_event
         self.heard = asyncio.get_running_loop().time()
 
-    async def execute(
-        self, source: str, submission: Submission, *, store_history: bool = True, silent: bool = False
-    ) -> Reply:
+    async def execute(self, source: str, submission: Submission) -> Reply:
         if self._closed.is_set():
             raise ChannelClosed
         reply = asyncio.ensure_future(self._submitted(source, submission))

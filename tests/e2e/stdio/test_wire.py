@@ -25,10 +25,6 @@ WRITERS = {
     "daemon": "import subprocess; subprocess.Popen('sleep 0.2; echo late', shell=True, start_new_session=True).wait()",
     "every descriptor": "import os\nfor fd in range(3, 256):\n  try: os.fstat(fd)\n  except OSError: pass",
 }
-WRITES = """\
-import os, subprocess
-os.write(1, b"junk\\n")
-subprocess.run(["sh", "-c", "echo x >&2; echo y"])"""
 DESCRIPTORS = """\
 from pathlib import Path
 from typing import IO

@@ -33,10 +33,10 @@ def publish(feed: Feed, *range_: int) -> None:
 
 async def until_waiting(feed: Feed, readers: int = 1) -> None:
     for _ in range(1000):
-        if feed.readers() == readers:
+        if len(feed._waiting) == readers:
             return
         await asyncio.sleep(0)
-    raise AssertionError(f"{feed.readers()} readers wait, not {readers}")
+    raise AssertionError(f"{len(feed._waiting)} readers wait, not {readers}")
 
 
 async def test_a_reader_without_an_id_gets_what_is_to_come() -> None:
@@ -143,7 +143,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reader
-    assert feed.readers() == 0
+    assert not feed._waiting
     assert asyncio.all_tasks() == before
     publish(feed, 1)
 

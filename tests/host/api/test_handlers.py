@@ -393,7 +393,7 @@ async def test_the_feed_tells_of_kernels_cells_and_calls_and_resumes(
         return got
 
     reading = asyncio.create_task(read(None, "call_ended"))
-    await until(lambda: server.feed.readers() == 1)
+    await until(lambda: len(server.feed._waiting) == 1)
     await opened(server, http)
     seen = await reading
     assert [event for _, event, _ in seen] == [

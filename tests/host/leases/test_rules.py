@@ -45,12 +45,6 @@ def standing(leases: Leases, caller: str = "a") -> Standing | None:
     return {view.caller: view.standing for view in leases.views("k", 0)}[caller]
 
 
-def run_told_cell(leases: Leases, cell: object, started: float, ended: float, caller: str = "a") -> None:
-    leases.cell_started("k", cell, caller)
-    leases.cell_ended("k", cell, ended)
-    leases.told("k", cell, ended)
-
-
 # -- activity ---------------------------------------------------------------------
 
 

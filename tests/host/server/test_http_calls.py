@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 LAB = {"X-Loommux-Resource": "lab"}
 
 
-async def hold(server: HttpServer, http: httpx2.AsyncClient, era: str) -> tuple[asyncio.Task[httpx2.Response], Raw]:
+async def hold(http: httpx2.AsyncClient, era: str) -> tuple[asyncio.Task[httpx2.Response], Raw]:
     """A call that waits for its cell; the session it belongs to, for the handshake era."""
     raw = await Raw.open(http, **LAB)
     raw.headers.update(LAB)
@@ -45,7 +45,7 @@ async def test_a_dropped_connection_ends_the_call_and_not_the_cell(
     server: HttpServer, script: Script, era: str
 ) -> None:
     async with server.http() as http:
-        call, raw = await hold(server, http, era)
+        call, raw = await hold(http, era)
         await asyncio.wait_for(script.running.wait(), 10)
         call.cancel()
         await asyncio.wait({call})
@@ -59,7 +59,7 @@ async def test_a_dropped_connection_ends_the_call_and_not_the_cell(
 
 async def test_a_cancelled_call_is_not_answered_and_its_cell_goes_on(server: HttpServer, script: Script) -> None:
     async with server.http() as http:
-        call, raw = await hold(server, http, "handshake")
+        call, raw = await hold(http, "handshake")
         await asyncio.wait_for(script.running.wait(), 10)
         cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
         assert (await raw.post(cancelled)).status_code == 202
@@ -94,7 +94,7 @@ async def test_a_session_that_is_deleted_in_mid_call_ends_the_call_and_not_the_c
     server: HttpServer, script: Script
 ) -> None:
     async with server.http() as http:
-        call, raw = await hold(server, http, "handshake")
+        call, raw = await hold(http, "handshake")
         await asyncio.wait_for(script.running.wait(), 10)
         assert (await http.delete("/mcp", headers=raw.headers)).status_code == 200
         await asyncio.wait_for(call, 10)
@@ -107,7 +107,7 @@ async def test_a_session_that_is_deleted_in_mid_call_ends_the_call_and_not_the_c
 
 async def test_notices_are_told_again_when_the_reply_never_arrived(server: HttpServer, script: Script) -> None:
     async with server.http() as http:
-        call, raw = await hold(server, http, "handshake")
+        call, raw = await hold(http, "handshake")
         await asyncio.wait_for(script.running.wait(), 10)
         assert script.cell is not None
         script.cell.notify("half done")
@@ -181,13 +181,13 @@ async def test_handshake_only_makes_clients_fall_back_and_refuses_those_that_can
 
 async def test_a_server_that_stops_answers_what_waits_and_closes_what_streams(tmp_path: Path, script: Script) -> None:
     async with http_server(tmp_path, {"hold": script.hold}) as server, server.http() as http:
-        call, raw = await hold(server, http, "handshake")
+        call, raw = await hold(http, "handshake")
         await asyncio.wait_for(script.running.wait(), 10)
         modern_wait, headers = modern(tool_call("wait", 9, timeout_seconds=60, silence_seconds=60, kernel="lab"))
         waiting = asyncio.create_task(http.post("/mcp", json=modern_wait, headers=headers))
         standing = asyncio.create_task(http.get("/mcp", headers=raw.headers))
         feed = asyncio.create_task(http.get("/api/events"))
-        await until(lambda: len(server.service._calls) == 2 and server.feed.readers() == 1)
+        await until(lambda: len(server.service._calls) == 2 and len(server.feed._waiting) == 1)
         began = asyncio.get_running_loop().time()
         server.stop.set()
         for answered in (await call, await waiting):
@@ -203,7 +203,7 @@ async def test_calls_that_end_in_time_are_answered_in_full_while_new_ones_are_re
     tmp_path: Path, script: Script
 ) -> None:
     async with http_server(tmp_path, {"hold": script.hold}) as server, server.http() as http:
-        call, raw = await hold(server, http, "handshake")
+        call, raw = await hold(http, "handshake")
         await asyncio.wait_for(script.running.wait(), 10)
         server.stop.set()
         await until(lambda: server.app._hours.stopped)
@@ -216,7 +216,7 @@ async def test_calls_that_end_in_time_are_answered_in_full_while_new_ones_are_re
 
 async def test_a_follower_of_output_is_let_go_when_the_server_stops(tmp_path: Path, script: Script) -> None:
     async with http_server(tmp_path, {"hold": script.hold}) as server, server.http() as http:
-        call, _ = await hold(server, http, "handshake")
+        call, _ = await hold(http, "handshake")
         await asyncio.wait_for(script.running.wait(), 10)
         following = asyncio.create_task(http.get(f"/api/resources/{server.kernel('lab').id}/combined?wait=30"))
         await until(lambda: bool(server.app._news._waiting))
