@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from loommux_kernel.text.counts import utf8_size
+
 #: Code points in every part but the last.
 PART = 16_384
 #: A row this long becomes a `LongRow`.
@@ -73,7 +75,7 @@ class LongRow:
             return
         index, offset = divmod(column, PART)
         for gone in range(index + 1, len(self._parts)):
-            self.utf8_bytes -= _size(self.part(gone))
+            self.utf8_bytes -= utf8_size(self.part(gone))
         old = self.part(index)
         del self._parts[index + 1 :]
         self._put(index, old, old[:offset])
@@ -142,7 +144,7 @@ class LongRow:
             self._parts.append(new)
         else:
             self._parts[index] = new
-        self.utf8_bytes += _size(new) - _size(old)
+        self.utf8_bytes += utf8_size(new) - utf8_size(old)
         self.dirty.add(index)
 
 
@@ -163,7 +165,3 @@ def _worded(parts: Iterable[tuple[int, str | None]], first: int = 0) -> Iterator
             yield f"…[{gone * PART:,} characters are gone]…"
             gone = 0
         yield text
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())

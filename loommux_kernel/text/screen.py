@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loommux_kernel.text.counts import Counts
+from loommux_kernel.text.counts import Counts, utf8_size
 from loommux_kernel.text.long_row import LONG, Fetch, LongRow, no_parts
 
 SCREEN_LINES = 64
@@ -67,11 +67,11 @@ class Screen:
         rows = self.rows()
         text = "\n".join([row if isinstance(row, str) else "" for row in rows])
         characters = len(text)
-        utf8_bytes = characters if text.isascii() else len(text.encode())
+        size = utf8_size(text)
         for row in self.long_rows():
             characters += row.length
-            utf8_bytes += row.utf8_bytes
-        return Counts(len(rows) - (rows[-1] == ""), characters, utf8_bytes)
+            size += row.utf8_bytes
+        return Counts(len(rows) - (rows[-1] == ""), characters, size)
 
     def blocks(self) -> dict[int, tuple[int, int]]:
         """Blocks of which something, an empty place too, is on the screen: lines before them, lines up to their end."""

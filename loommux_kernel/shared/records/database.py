@@ -23,6 +23,7 @@ from loommux_kernel.shared.protocol import Stream
 
 #: The number a stream has in the tables.
 CODES = {stream: code for code, stream in enumerate(Stream)}
+STREAMS = {code: stream for stream, code in CODES.items()}
 #: Larger than any line number or part.
 END = (1 << 62) - 1
 #: Rows of one statement. More of them share a transaction.

@@ -22,7 +22,7 @@ from typing import Any
 
 from loommux_kernel.shared.protocol import Counts, Origin, State, Stream
 from loommux_kernel.shared.record_types import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
-from loommux_kernel.shared.records.database import CODES, Connected
+from loommux_kernel.shared.records.database import CODES, STREAMS, Connected
 from loommux_kernel.shared.search import Query
 from loommux_kernel.shared.search_rows import HEAD_CHARACTERS
 from loommux_kernel.shared.search_windows import LongLine
@@ -41,7 +41,6 @@ BACKWARDS = 64
 LOOKED_BACK = 100_000
 
 LOST = "some output was lost because the record store could not be written"
-_STREAMS = {code: stream for stream, code in CODES.items()}
 _FACTS = (
     "SELECT serial, number, origin, source, submitted_at, started_at, state, completed_at, ename, evalue, late_lines,"
     " dropped, lost FROM executions WHERE serial > 0"
@@ -343,10 +342,10 @@ class RecordReader(Connected):
         for code, *sizes, sole, at in self.query(
             "SELECT stream, lines, characters, utf8_bytes, sole, at FROM streams WHERE serial = ?", serial
         ):
-            counts[_STREAMS[code]] = Counts(*sizes)
+            counts[STREAMS[code]] = Counts(*sizes)
             updated = max(updated, at)
             if sole is not None:
-                counts[_STREAMS[sole]] = Counts(*sizes)
+                counts[STREAMS[sole]] = Counts(*sizes)
         return ExecutionRecord(
             serial, number, Origin.from_wire(json.loads(origin)), source, State(state), submitted, started, updated,
             completed, ename, evalue, counts, late, "; ".join([dropped] * bool(dropped) + [LOST] * lost) or None,

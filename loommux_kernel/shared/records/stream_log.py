@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from loommux_kernel.shared.protocol import Counts, Stream
 from loommux_kernel.shared.records.database import CODES, END, Kind, Row
+from loommux_kernel.text.counts import utf8_size
 from loommux_kernel.text.long_row import Fetch, LongRow
 from loommux_kernel.text.terminal import Terminal
 
@@ -93,7 +94,7 @@ class StreamLog:
                 self._open.append(piece)
                 self._open_size += len(piece)
                 self._characters += len(piece)
-                self._utf8_bytes += _size(piece)
+                self._utf8_bytes += utf8_size(piece)
                 if self._open_size >= CHUNK:
                     self._seal(CHUNK)
                 continue
@@ -127,11 +128,11 @@ class StreamLog:
         if self._stored < len(self._open):
             text = "".join(self._open[self._stored :])
             first = self._open_first + self._stored_lines
-            rows.append((Kind.CHUNK, serial, code, first, text.count("\n"), _size(text), None, text))
+            rows.append((Kind.CHUNK, serial, code, first, text.count("\n"), utf8_size(text), None, text))
         for row in [*self._settled_rows, *self.terminal.long_rows()]:
             if row.cut is not None:
                 rows.append((Kind.PARTS_GONE, serial, code, row.id, row.cut, END))
-            rows += [(Kind.PART, serial, code, row.id, part, _size(text), text) for part, text in row.changed()]
+            rows += [(Kind.PART, serial, code, row.id, part, utf8_size(text), text) for part, text in row.changed()]
         rows += [(Kind.PARTS_GONE, serial, code, row_id, 0, END) for row_id in self.terminal.discarded]
         state = _encode(self.terminal.state())
         same = None if sole is None else CODES[sole]
@@ -161,14 +162,10 @@ class StreamLog:
         while len(text) - at >= least:
             end = text.find("\n", at + CHUNK - 1) + 1 or len(text)
             piece = text[at:end]
-            chunk = _Chunk(self._open_first, piece.count("\n"), _size(piece), piece)
+            chunk = _Chunk(self._open_first, piece.count("\n"), utf8_size(piece), piece)
             self._sealed.append(chunk)
             self._open_first += chunk.lines
             at = end
         self._open = [text[at:]] if at < len(text) else []
         self._open_size = len(text) - at
         self._stored = self._stored_lines = 0
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())

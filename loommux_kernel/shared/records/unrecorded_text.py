@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loommux_kernel.shared.protocol import Stream
-from loommux_kernel.shared.records.database import CODES
+from loommux_kernel.shared.records.database import STREAMS
 
 FILE = "unrecorded"
 HALF_BYTES = 512 << 10
@@ -33,7 +33,6 @@ _ENTRY = struct.Struct("=IIIIQ")
 _SIZE = _ENTRY.size
 #: Where the next entry will be.
 _NONE = bytes(_SIZE)
-_STREAMS = {code: stream for stream, code in CODES.items()}
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,11 @@ def _entries(data: bytes, at: int) -> Iterator[Text]:
     while at + _SIZE <= end:
         serial, length, code, _, number = _ENTRY.unpack_from(data, at)
         begin = at + _SIZE
-        if number <= last or begin + length > end or code not in _STREAMS:
+        if number <= last or begin + length > end or code not in STREAMS:
             return
         try:
             text = data[begin : begin + length].decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:  # no entry of ours: the file is damaged
             return
-        yield Text(number, serial, _STREAMS[code], text)
+        yield Text(number, serial, STREAMS[code], text)
         at, last = begin + length, number
