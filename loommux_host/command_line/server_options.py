@@ -16,8 +16,6 @@ from loommux_host.command_line import catalogue
 from loommux_host.config import CONFIG_DIRECTORY, DEFAULT_HOST, DEFAULT_PATH, DEFAULT_PORT
 from loommux_host.version import VERSION
 
-#: Longest path of a unix socket, without the closing zero.
-SOCKET_PATH_BYTES = 107
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -86,8 +84,11 @@ def _check_flags(options: argparse.ArgumentParser, parsed: argparse.Namespace) -
         options.error(f"{', '.join(given)} needs --server")
     if parsed.uds is not None and (parsed.host is not None or parsed.port is not None):
         options.error("--uds takes the place of --host and --port")
-    if parsed.uds is not None and len(os.fsencode(Path(parsed.uds).absolute())) > SOCKET_PATH_BYTES:
-        options.error(f"--uds: a socket's path has at most {SOCKET_PATH_BYTES} bytes")
+    if parsed.uds is not None:
+        from loommux_host.processes.files import SOCKET_PATH_BYTES  # not wanted for --help
+
+        if len(os.fsencode(Path(parsed.uds).absolute())) > SOCKET_PATH_BYTES:
+            options.error(f"--uds: a socket's path has at most {SOCKET_PATH_BYTES} bytes")
     if parsed.port is not None and not 0 <= parsed.port <= 65535:
         options.error(f"--port is {parsed.port}; allowed: 0 to 65535")
     path = DEFAULT_PATH if parsed.path is None else parsed.path
