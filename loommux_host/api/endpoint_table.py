@@ -19,9 +19,8 @@ from loommux_host.kernels.journal import KEPT
 from loommux_host.leases.policy import SETTINGS, Mode
 from loommux_host.mcp.parameters import CELL, COUNT, FLAG, LARGEST_INTEGER, POSITIVE, TEXT, Kind, Parameter, one_of
 from loommux_host.mcp.tools import READ_OUTPUT, SEARCH_OUTPUT, STREAM, WAIT
+from loommux_kernel.shared.handles import LONGEST_WAIT
 
-#: The longest that one request waits, in seconds; a follower asks again.
-LONGEST_WAIT = 3600.0
 LONGEST_FOLLOW = 30.0
 NUMBER = re.compile("^(latest|[1-9][0-9]{0,14})$")
 PAGE = 50

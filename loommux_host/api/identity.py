@@ -16,14 +16,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loommux_host.api.endpoint import error
 from loommux_host.kernels.registry import Registry
 from loommux_host.processes.private_socket import ControlSocket
-from loommux_host.sessions.callers import Caller
+from loommux_host.sessions.callers import LABEL_CHARACTERS, Caller
 from loommux_kernel.shared.protocol import OriginKind
 
 #: The id of the kernel that calls.
 KERNEL_HEADER = "x-loommux-kernel"
 #: What one of the user's programs wants to be called.
 CLIENT_HEADER = "x-loommux-client"
-LABEL_CHARACTERS = 100
 STATE = "loommux_caller"
 
 #: Whoever calls over a port is a person, as far as anybody can tell.

@@ -15,8 +15,9 @@ from loommux_host.command_line.reach import Found, find, kernel_argument
 from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
 from loommux_host.facts.phrases import duration
 from loommux_kernel.shared.daemon import DaemonError
+from loommux_kernel.shared.protocol import Stream
 
-STREAMS = ("combined", "stdout", "stderr", "result", "traceback")
+STREAMS = tuple(map(str, Stream))
 #: How often the next cell is looked for.
 LOOK_SECONDS = 0.5
 

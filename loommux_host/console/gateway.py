@@ -29,12 +29,12 @@ from loommux_host.processes.running_servers import Server, living_servers
 from loommux_host.version import VERSION
 from loommux_host.web.auth import Guard, access
 from loommux_host.web.errors import error
+from loommux_kernel.shared.transport import UNIX
 
 #: Seconds between two looks for servers that have come or gone, while somebody listens.
 LOOK_SECONDS = 3.0
 KEEP_ALIVE = 15.0
 CONNECT_SECONDS = 10.0
-UNIX = "http+unix://"
 #: What is passed on of an answer; the rest is between the two ends of one connection.
 HEADERS = ("content-type", "content-disposition", "content-security-policy", "cache-control", "x-accel-buffering")
 PASSED = ("content-type", "accept", "last-event-id")

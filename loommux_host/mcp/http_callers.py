@@ -14,11 +14,10 @@ from starlette.requests import Request
 
 from loommux_host.mcp.sdk import SESSION_HEADER, Context
 from loommux_host.sessions.binding import RESOURCE_HEADER
-from loommux_host.sessions.callers import Caller
+from loommux_host.sessions.callers import LABEL_CHARACTERS, Caller
 from loommux_host.sessions.lease_enforcement import POLICY_HEADER
 
 OPERATOR_HEADER = "X-Loommux-Operator"
-LABEL_CHARACTERS = 100
 VALUE_CHARACTERS = 1000
 
 

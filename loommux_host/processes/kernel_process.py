@@ -13,11 +13,14 @@ import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loommux_host.processes.crash_stacks import shown
 from loommux_host.processes.spawn import Ending
 from loommux_kernel.shared.protocol import LaunchFile, now
+
+if TYPE_CHECKING:
+    import psutil
 
 LOG_TAIL_LINES = 20
 #: Of a log, at most this much is read; it can hold what a cell's threads wrote to a raw descriptor.
@@ -158,7 +161,7 @@ def _named(pids: tuple[int, ...]) -> tuple[tuple[int, str], ...]:
     for pid in pids:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            found.append((pid, " ".join(process.cmdline()) or process.name()))
+            found.append((pid, _command(process)))
     return tuple(found)
 
 
@@ -173,11 +176,14 @@ def _descendants(pid: int, init_pid: int | None) -> list[ProcessInfo]:
     for process in below:
         try:
             if process.pid != pid and process.status() != psutil.STATUS_ZOMBIE:
-                command = " ".join(process.cmdline()) or process.name()
-                found.append(ProcessInfo(process.pid, command, process.create_time(), _session(process.pid)))
+                found.append(ProcessInfo(process.pid, _command(process), process.create_time(), _session(process.pid)))
         except psutil.Error:
             continue  # ended meanwhile
     return found
+
+
+def _command(process: psutil.Process) -> str:
+    return " ".join(process.cmdline()) or process.name()
 
 
 def _session(pid: int) -> int | None:

@@ -35,6 +35,7 @@ from loommux_host.processes.spawn import SpawnedByInit
 from loommux_host.processes.stray_processes import become_subreaper, end_orphans
 from loommux_kernel.shared.clock import clock
 from loommux_kernel.shared.protocol import LaunchFile, now
+from loommux_kernel.shared.transport import SECRET_VARIABLE
 
 __all__ = [
     "DirectoryRefused",
@@ -50,8 +51,6 @@ __all__ = [
     "create_server_directory",
 ]
 
-#: Names the file with the kernel's secret, where the control socket asks for one.
-SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET"
 ENTER = Path(__file__).parent.parent / "enter.py"
 READY_SECONDS = 60.0
 #: What each startup file may take besides: the kernel stops one after 60 seconds.

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+from loommux_kernel.shared.transport import UNIX
+
 NAME = "c"
 #: Holds the secret of the user's own programs, where there is one.
 SECRET_FILE = "secret"
@@ -39,7 +41,7 @@ class ControlSocket:
             path.unlink(missing_ok=True)  # that of a dead server whose kernels were taken over
             self.listener.bind(str(path))
             path.chmod(0o600)  # nobody else gets into the directory in the meantime
-            self.url = f"http+unix://{quote(str(path), safe='')}"
+            self.url = UNIX + quote(str(path), safe="")
         self.listener.listen(BACKLOG)
 
     def secret(self, kernel: str | None = None) -> str | None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PRESENCE = 60.0
 #: Callers without a session of whom something is kept while they are away; they never say that they leave.
 AWAY_KEPT = 1000
+#: Of what a caller wants to be called.
+LABEL_CHARACTERS = 100
 
 
 @dataclass(frozen=True)

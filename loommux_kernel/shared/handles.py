@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from loommux_kernel.shared.transport import TIMEOUT
 
-#: Seconds that one request may ask the server to wait, and that one of `follow` does.
+#: The longest that one request may ask a server to wait, in seconds, and how long one of `follow` does.
 LONGEST_WAIT = 3600.0
 FOLLOW_SECONDS = 10.0
 #: Without a mark the server cannot see that something came since the last answer.
