@@ -85,7 +85,7 @@ def _check_flags(options: argparse.ArgumentParser, parsed: argparse.Namespace) -
     if parsed.uds is not None and (parsed.host is not None or parsed.port is not None):
         options.error("--uds takes the place of --host and --port")
     if parsed.uds is not None:
-        from loommux_host.processes.files import SOCKET_PATH_BYTES  # not wanted for --help
+        from loommux_host.processes.runtime_files import SOCKET_PATH_BYTES  # not wanted for --help
 
         if len(os.fsencode(Path(parsed.uds).absolute())) > SOCKET_PATH_BYTES:
             options.error(f"--uds: a socket's path has at most {SOCKET_PATH_BYTES} bytes")

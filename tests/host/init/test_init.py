@@ -19,25 +19,10 @@ import pytest
 
 from loommux_host.init.descendants import descendants, marked
 from loommux_host.processes.spawn import INIT
+from tests.host.real_processes import gone, standin, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no init on Windows")
-STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def until(true: Callable[[], object], seconds: float = 15) -> None:
-    """Wait for something outside this process that no event tells."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 class Guarded:
@@ -56,7 +41,7 @@ class Guarded:
             "owner": os.getpid(), "id": "an-id", "cwd": directory, "pass": writing, "hold": "", "oom": 300,
             "dir": directory / "k-1", "connection": self.connection, "group": "",
         } | facts  # fmt: skip
-        command = [sys.executable, "-I", "-S", str(STANDIN), str(self.directory / "launch.json"), *acts]
+        command = standin(*acts)(self.directory / "launch.json")
         with theirs, (self.directory / "log").open("ab") as log:
             self.guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(INIT), *(f"{k}={v}" for k, v in words.items()), "--", *command],
@@ -182,7 +167,7 @@ def test_what_forks_all_the_time_does_not_get_away(guarded: Callable[..., Guarde
     assert time.monotonic() - before < 5
     assert int(ended[1]) >= 4
     assert len(ended) == 3, f"left: {ended[3:]}"
-    until(lambda: not descendants(kernel.guard.pid), 1)
+    until(lambda: not descendants(kernel.guard.pid), seconds=1)
 
 
 def test_a_signal_reaches_the_kernel_alone(guarded: Callable[..., Guarded]) -> None:

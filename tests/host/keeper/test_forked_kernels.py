@@ -7,7 +7,6 @@ process inherits or remembers (`process_facts`).
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -23,57 +22,17 @@ from typing import Any
 
 import psutil
 import pytest
-import zmq
 
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.keeper.supervisor import KeeperSupervisor
-from loommux_host.kernels.channel import ZmqChannel
-from loommux_host.processes.launcher import Launcher
 from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
-from loommux_kernel.shared.protocol import Origin, OriginKind, State, Submission, now
+from loommux_host.processes.launcher import Launcher
+from tests.host.real_cells import Cells
+from tests.host.real_processes import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")
 HERE = Path(__file__).resolve().parent.parent
-SECONDS = 60
 FACTS = f"import sys; sys.path.append({str(HERE)!r}); import process_facts"
-
-
-class Settings:
-    kernel_python = Path(sys.executable)
-    records_budget_bytes = 1 << 30
-
-
-class Kernel:
-    """One real kernel, and its cells one after the other."""
-
-    def __init__(self, launcher: Launcher, files: KernelFiles, workspace: Path) -> None:
-        self.launcher, self.files, self.workspace = launcher, files, workspace
-        self.session = uuid.uuid4().hex
-        self.started = 0
-
-    async def start(self) -> None:
-        self.started += 1
-        self.serial = 0
-        self.process = await self.launcher.start(self.files, "k", self.started, self.workspace, self.session)
-        self.channel = ZmqChannel(zmq.Context.instance(), self.files.connection_file, self.session)
-        await self.channel.open(lambda event: None)
-
-    async def run(self, source: str) -> None:
-        submission = Submission(uuid.uuid4().hex, self.serial, Origin(OriginKind.SESSION, "t", "t"), now())
-        async with asyncio.timeout(SECONDS):
-            reply = await self.channel.execute(source, submission)
-        self.serial = reply.serial
-        assert reply.state is State.COMPLETED, reply.body
-
-    async def tell(self, imports: str, expression: str) -> Any:
-        """What an expression is worth in a cell."""
-        file = self.workspace / "told.json"
-        await self.run(f"{imports}\nimport json\nopen({str(file)!r}, 'w').write(json.dumps({expression}, default=str))")
-        return json.loads(await asyncio.to_thread(file.read_text))
-
-    async def end(self) -> None:
-        self.channel.close()
-        await self.process.end(grace=0)
 
 
 class Three:
@@ -113,7 +72,7 @@ async def compare(workspace: Path) -> Three:
         Launcher(Settings(), provisioner=kept),
         Launcher(Settings(), provisioner=kept),
     ):
-        kernel = Kernel(launcher, KernelFiles(server, uuid.uuid4().hex, "k"), workspace)
+        kernel = Cells(launcher, KernelFiles(server, uuid.uuid4().hex, "k"), workspace)
         found.ids.append(kernel.files.kernel_id)
         await kernel.start()
         found.modules.append(set(await kernel.tell("import sys", "list(sys.modules)")))
@@ -208,7 +167,7 @@ class Kept:
         self.keeping = KeeperSupervisor(self.server, Path(sys.executable), short, grace, ())
         self.made: list[ForkedByKeeper] = []
         launcher = Launcher(Settings(), provisioner=self._provisioner)
-        self.kernel = Kernel(launcher, KernelFiles(self.server, uuid.uuid4().hex, "k"), short)
+        self.kernel = Cells(launcher, KernelFiles(self.server, uuid.uuid4().hex, "k"), short)
 
     def _provisioner(self, files: KernelFiles, process: int) -> ForkedByKeeper:
         self.made.append(self.keeping.provisioner(files, process))

@@ -14,17 +14,12 @@ import pytest
 from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.keeper.supervisor import KeeperSupervisor
+from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory, create_server_directory
 from loommux_host.processes.kernel_process import KernelProcess
 from loommux_host.processes.launcher import Launcher
-from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory, create_server_directory
+from tests.host.real_processes import Settings, standin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")]
-STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
-
-
-class Settings:
-    kernel_python = Path(sys.executable)
-    records_budget_bytes = 1 << 30
 
 
 class Nest:
@@ -40,10 +35,7 @@ class Nest:
         return self.made[-1]
 
     async def start(self, *acts: str) -> tuple[KernelProcess, ForkedByKeeper, Callable[[], object]]:
-        def command(launch: Path) -> list[str]:
-            return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
-
-        launcher = Launcher(Settings(), command=command, provisioner=self.provisioner)
+        launcher = Launcher(Settings(), command=standin(*acts), provisioner=self.provisioner)
         files = KernelFiles(self.server, uuid.uuid4().hex, "k")
         process = await launcher.start(files, "k", 1, self.workspace, "session")
         return process, self.made[-1], lambda: launcher.retire(files)
@@ -62,13 +54,6 @@ async def nest(
     left = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
     assert not left
     assert psutil.Process().num_fds() <= fds
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def test_a_keeper_has_one_owner_at_a_time(nest: Nest) -> None:

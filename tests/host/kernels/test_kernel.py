@@ -27,11 +27,6 @@ AT_ONCE = Patience(0.05, 20.0)
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
 def launching(tmp_path: Path, script: Script) -> Launching:
     return Launching(tmp_path, {"hold": script.hold, "say": say, "fail": fail})
 

@@ -23,29 +23,13 @@ from loommux_host.keeper.client import KeeperClient, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.processes.cgroups import own_group
 from tests.e2e.trees import below
+from tests.host.real_processes import gone, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 SERVER = Path(__file__).with_name("standin_server.py")
 EVERYTHING = ["child=3", "daemon=3", "ready", "sleep"]
 SECONDS = 15
 GROUP = own_group()
-
-
-def gone(pid: int) -> bool:
-    """Dead; whoever is to take note of it may not have done so."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def until(true: Callable[[], object], what: str) -> float:
-    """Wait for something outside this process that no event tells; how long it took."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < SECONDS, f"not in time: {what}"
-        time.sleep(0.01)
-    return time.monotonic() - began
 
 
 class Server:

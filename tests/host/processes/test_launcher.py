@@ -33,15 +33,10 @@ from loommux_host.processes.launcher import (
 from loommux_host.processes.runtime_files import SOCKET_PATH_BYTES, KernelFiles, create_server_directory, slug
 from loommux_kernel.shared.protocol import Origin, OriginKind, State, Stream
 from loommux_kernel.shared.records.writer import RecordWriter
+from tests.host.real_processes import Settings, gone, standin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="inits are POSIX's")]
-STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
-
-
-class Settings:
-    kernel_python = Path(sys.executable)
-    records_budget_bytes = 1 << 30
 
 
 class Bench:
@@ -55,12 +50,9 @@ class Bench:
         return KernelFiles(self.server, str(uuid.uuid4()), "A Kernel")
 
     def launcher(self, *acts: str, **options: object) -> Launcher:
-        def command(launch: Path) -> list[str]:
-            return [sys.executable, "-I", "-S", str(STANDIN), str(launch), *acts]
-
         if self.keeping is not None:
             options = {"provisioner": self.keeping.provisioner} | options
-        return Launcher(Settings(), command=command, **options)  # pyright: ignore[reportArgumentType]
+        return Launcher(Settings(), command=standin(*acts), **options)  # pyright: ignore[reportArgumentType]
 
     async def start(self, launcher: Launcher, files: KernelFiles, number: int = 1) -> KernelProcess:
         self._made.append((launcher, files))
@@ -94,14 +86,6 @@ async def bench(request: pytest.FixtureRequest, server: ServerDirectory, tmp_pat
     left = [p for p in this.children(recursive=True) if p.pid not in before]
     assert not left, f"processes left: {left}"
     assert this.num_fds() <= fds
-
-
-def gone(pid: int) -> bool:
-    """Dead; whoever is to take note of it may not have done so."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 # -- files -----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -11,76 +10,17 @@ import sysconfig
 import uuid
 import venv
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-import zmq
 
-from loommux_host.kernels.channel import ChannelClosed, ZmqChannel
-from loommux_host.processes.launcher import KernelProcess, Launcher, StartFailed
 from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
-from loommux_kernel.shared.protocol import Origin, OriginKind, Reply, State, Submission, now
+from loommux_host.processes.launcher import Launcher, StartFailed
+from tests.host.real_cells import Cells
+from tests.host.real_processes import Settings, gone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="inits are POSIX's")]
-ORIGIN = Origin(OriginKind.SESSION, "a test", "a-test")
-SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Settings:
-    kernel_python: Path = Path(sys.executable)
-    records_budget_bytes: int = 1 << 30
-
-
-class Cells:
-    """One real kernel, and its cells one after the other."""
-
-    def __init__(self, launcher: Launcher, files: KernelFiles, workspace: Path) -> None:
-        self.launcher, self.files, self.workspace = launcher, files, workspace
-        self.session = uuid.uuid4().hex
-        self.number = 0
-        self.process: KernelProcess
-        self.channel: ZmqChannel
-
-    async def start(self) -> None:
-        self.number += 1
-        self.serial = 0
-        self.process = await self.launcher.start(self.files, "real", self.number, self.workspace, self.session)
-        self.channel = ZmqChannel(zmq.Context.instance(), self.files.connection_file, self.session)
-        await self.channel.open(lambda event: None)
-
-    async def send(self, source: str) -> Reply:
-        submission = Submission(uuid.uuid4().hex, self.serial, ORIGIN, now())
-        async with asyncio.timeout(SECONDS):
-            reply = await self.channel.execute(source, submission)
-        assert reply.refused is None
-        self.serial = reply.serial
-        return reply
-
-    async def run(self, source: str) -> str:
-        reply = await self.send(source)
-        assert reply.state is State.COMPLETED, (reply, self.process.launch.log)
-        return (reply.body or "").strip()
-
-    async def dies(self, source: str) -> None:
-        """Send a cell that ends the process."""
-        reply = asyncio.create_task(self.send(source))
-        async with asyncio.timeout(SECONDS):
-            await self.process.wait()
-        self.channel.close()
-        with pytest.raises(ChannelClosed):
-            await reply
-
-    async def end(self, *, grace: float = 0) -> None:
-        self.channel.close()
-        await self.process.end(grace=grace)
-
-    async def close(self) -> None:
-        if hasattr(self, "channel"):
-            await self.end()
-        await self.launcher.retire(self.files)
 
 
 @pytest.fixture
@@ -96,13 +36,6 @@ async def cells(private_jupyter: Path, tmp_path: Path) -> AsyncIterator[Cells]:
     server.remove()
     left = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
     assert not left, f"processes left: {left}"
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def test_a_cell_finds_an_ordinary_interpreter_in_the_workspace(cells: Cells) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.host.server.http_server import http, script, server
+from tests.host.server.http_server import http, server
 
-__all__ = ["http", "script", "server"]
+__all__ = ["http", "server"]

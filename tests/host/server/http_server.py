@@ -202,11 +202,6 @@ async def http_server(
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
 async def server(tmp_path: Path, script: Script) -> AsyncIterator[HttpServer]:
     """A server whose kernels know ``hold``, a cell that ends when the script says so."""
     async with http_server(tmp_path, {"hold": script.hold}) as made:

@@ -45,11 +45,6 @@ class Leases:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
 async def at(tmp_path: Path, script: Script) -> AsyncIterator[Server]:
     made = server(tmp_path, {"say": say, "hold": script.hold})
     yield made

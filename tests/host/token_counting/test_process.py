@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,15 +12,9 @@ import pytest
 
 from loommux_host.token_counting.process import COMMAND, CountingProcess
 from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable
+from tests.host.real_processes import until
 
 TEXTS = ["hello world", "", "naïve 中文 😀\n", "lone \ud800", "a\r\nb"]
-
-
-def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from loommux_host.facts.results import (
-    Answer,
     CellAnswer,
     ExecutionStatusAnswer,
     InterruptAnswer,
@@ -25,16 +23,11 @@ from loommux_host.sessions.callers import Caller
 from loommux_host.usecases import result_bodies
 from loommux_host.usecases.execution_selection import Chosen
 from loommux_kernel.shared.protocol import Counts, State, Stream
+from tests.host.answers import of, refused
 from tests.host.memory_channel import HELD_AT, MemoryCell, MemoryProcessInfo
 from tests.host.twins import ME, OTHER, PERSON, QT, Script, Server, fail, say, server, until
 
 pytestmark = pytest.mark.anyio
-A = TypeVar("A", bound=Answer)
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
 
 
 async def long(cell: MemoryCell) -> State | None:
@@ -65,18 +58,6 @@ async def at(tmp_path: Path, script: Script) -> AsyncIterator[Server]:
     yield made
     script.go.set()
     await made.service.close()
-
-
-def of(kind: type[A], answer: Answer) -> A:
-    """The answer, handed over."""
-    assert isinstance(answer, kind), answer
-    answer.delivered()
-    return answer
-
-
-def refused(answer: Answer) -> tuple[str, str]:
-    refusal = of(Refusal, answer)
-    return refusal.status, refusal.message
 
 
 async def running(

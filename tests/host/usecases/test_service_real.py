@@ -7,19 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from jupyter_client.asynchronous.client import AsyncKernelClient
 
 from loommux_host.config import Config
 from loommux_host.facts.results import (
-    Answer,
     CellAnswer,
     ExecutionStatusAnswer,
     InterruptAnswer,
     ReadAnswer,
-    Refusal,
     RestartAnswer,
     StatusAnswer,
 )
@@ -34,9 +31,9 @@ from loommux_host.usecases.inspection import Place
 from loommux_host.usecases.result_bodies import Bodies
 from loommux_host.usecases.service import Service
 from loommux_kernel.shared.protocol import State
+from tests.host.answers import of, refused
 
 pytestmark = pytest.mark.anyio
-A = TypeVar("A", bound=Answer)
 ME, OTHER = Caller("me", "claude-11111111"), Caller("other", "claude-22222222")
 #: Holds the interpreter in native code, as no Python code can.
 HOLD = "import ctypes; ctypes.PyDLL(None).usleep({})"
@@ -74,18 +71,6 @@ async def at(tmp_path: Path) -> AsyncIterator[Server]:
     yield Server(service, kernel)
     await service.close()
     directory.remove()
-
-
-def of(kind: type[A], answer: Answer) -> A:
-    """The answer, handed over."""
-    assert isinstance(answer, kind), answer
-    answer.delivered()
-    return answer
-
-
-def refused(answer: Answer) -> tuple[str, str]:
-    refusal = of(Refusal, answer)
-    return refusal.status, refusal.message
 
 
 def state(answer: CellAnswer | ExecutionStatusAnswer | InterruptAnswer) -> State:
