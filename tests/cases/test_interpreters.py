@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.e2e.driving import Agent, Place, serving
-from tests.e2e.http_driving import configure
+from tests.e2e.driving import Agent, Place, configure, serving
 from tests.e2e.shown import printed
 
 pytestmark = [

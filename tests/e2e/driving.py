@@ -49,14 +49,6 @@ class Place:
         own = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "TMPDIR": str(self.temporary), MARK: self.mark}
         return own | self.more
 
-    def run_kernels_with(self, script: str) -> None:
-        """Have a shell script stand for the interpreter of kernels."""
-        interpreter = self.workspace / "python"
-        interpreter.write_text(f"#!/bin/sh\n{script}\n")
-        interpreter.chmod(0o755)
-        (self.workspace / ".loommux").mkdir(exist_ok=True)
-        (self.workspace / ".loommux" / "config.py").write_text(f"kernel_python = {str(interpreter)!r}")
-
     def processes(self) -> list[psutil.Process]:
         """Everything alive that a server of this test is or started."""
         found = []
@@ -139,15 +131,37 @@ async def serving(place: Place, *flags: str, mode: str = "legacy", cwd: Path | N
     parameters = StdioServerParameters(
         command=COMMAND[0], args=[*COMMAND[1:], *flags], env=place.environment, cwd=cwd or place.workspace
     )
-    failure: Exception | None = None
     with place.errors.open("a") as errors:
-        async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
-            try:
-                yield Agent(client, mode)
-            except Exception as error:  # the client's task groups would wrap it in groups
-                failure = error
+        async with mcp_client(stdio_client(parameters, errlog=errors), mode) as client:
+            yield Agent(client, mode)
+
+
+@asynccontextmanager
+async def mcp_client(transport: Any, mode: str) -> AsyncIterator[Client]:
+    """The official client; an error inside comes out as it is, not in the groups of the client's tasks."""
+    failure: Exception | None = None
+    async with Client(transport, mode=mode) as client:
+        try:
+            yield client
+        except Exception as error:
+            failure = error
     if failure is not None:
         raise failure
+
+
+def configure(place: Place, text: str) -> None:
+    directory = place.workspace / ".loommux"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    (directory / "config.py").write_text(text)
+    (directory / "config.py").chmod(0o600)
+
+
+def interpreter(place: Place, script: str) -> None:
+    """Have a shell script stand for the interpreter of the kernels there."""
+    path = place.workspace / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    configure(place, f"kernel_python = {str(path)!r}")
 
 
 class Lines:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.driving import COMMAND, GONE, Agent, Lines, Place, Start, serving
+from tests.e2e.http_driving import Web, web
 
 
 @contextlib.contextmanager
@@ -57,6 +58,13 @@ def common_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 async def agent(common_place: Place) -> AsyncIterator[Agent]:
     """One server with one client for all tests of a module; each leaves a kernel that runs no cell."""
     async with serving(common_place) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def server(common_place: Place) -> AsyncIterator[Web]:
+    """One server over HTTP for all tests of a module; each works in kernels of its own names."""
+    async with web(common_place) as made:
         yield made
 
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 from jupyter_client.asynchronous.client import AsyncKernelClient
 
-from tests.e2e.driving import COMMAND, Place, connected, until
-from tests.e2e.http_driving import Session, Web, configure, start, web
+from tests.e2e.driving import COMMAND, Place, configure, connected, interpreter, until
+from tests.e2e.http_driving import Session, Web, start, web
 from tests.e2e.trees import below
 
 pytestmark = [
@@ -248,10 +248,7 @@ async def test_what_cannot_be_taken_over_ends_and_the_start_says_why(place: Plac
         assert before["/bad"]["connection_file"] not in [str(path) for path in place.runtime.iterdir()]
         assert re.search(r"kernel k-\w+ is not taken over, and ends: .* is damaged", place.log())
         await kill(second)
-    python = place.workspace / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    configure(place, f"kernel_python = {str(python)!r}\n")
+    interpreter(place, f'exec {sys.executable} "$@"')
     async with web(place, "--port", port) as third:
         assert await kernels(third) == {}
         assert not psutil.pid_exists(before["/good"]["kernel_pid"])

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.driving import COMMAND, ERAS, Lines, Place, serving, text_of, until
-from tests.e2e.http_driving import Web, configure, images, web
+from tests.e2e.driving import COMMAND, ERAS, Lines, Place, configure, serving, text_of, until
+from tests.e2e.http_driving import Web, images, web
 
 pytestmark = pytest.mark.anyio
 CONNECT = [*COMMAND, "connect"]
 PICTURE = "from PIL import Image\nprint('before')\nImage.new('RGB', (8, 8), 'red')"
 LONG = "%%loommux --wait 60 --silence 60\nimport time\nprint('begun', flush=True)\ntime.sleep(50)"
-
-
-@pytest.fixture(scope="module")
-async def server(common_place: Place) -> AsyncIterator[Web]:
-    async with web(common_place) as made:
-        yield made
 
 
 def url(server: Web) -> str:

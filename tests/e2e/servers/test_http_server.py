@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.e2e.driving import Place, until
-from tests.e2e.http_driving import ACCEPT, Session, configure, initialize, refused_start, start, web
+from tests.e2e.driving import Place, configure, until
+from tests.e2e.http_driving import ACCEPT, Session, initialize, refused_start, start, web
 
 pytestmark = [
     pytest.mark.anyio,

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.e2e.driving import PATIENCE, Agent, Place, text_of, until
-from tests.e2e.http_driving import Session, configure, images, initialize, web
+from tests.e2e.driving import PATIENCE, Agent, Place, configure, text_of, until
+from tests.e2e.http_driving import Session, images, initialize, web
 
 pytestmark = pytest.mark.anyio
 MODES = ["legacy", "auto", "2026-07-28"]

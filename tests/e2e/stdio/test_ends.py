@@ -11,7 +11,7 @@ import sys
 import psutil
 import pytest
 
-from tests.e2e.driving import COMMAND, Place, StartLines, until
+from tests.e2e.driving import COMMAND, Place, StartLines, interpreter, until
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +86,7 @@ async def test_a_server_ends_before_its_kernel_was_ever_needed(lines: StartLines
 async def test_a_call_that_waits_for_a_kernel_to_start_is_answered_when_the_server_ends(
     lines: StartLines, place: Place
 ) -> None:
-    place.run_kernels_with("exec sleep 1000")
+    interpreter(place, "exec sleep 1000")
     server = await lines().open()
     cell = server.begin_cell("1")
     server.request("ping", id="p")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.driving import Place, Start, StartLines, until
+from tests.e2e.driving import Place, Start, StartLines, interpreter, until
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ async def test_initialize_and_the_tools_are_answered_before_any_kernel_is_ready(
     lines: StartLines, place: Place
 ) -> None:
     # An interpreter that never becomes a kernel: whatever is answered, no kernel was needed for it.
-    place.run_kernels_with("exec sleep 1000")
+    interpreter(place, "exec sleep 1000")
     server = await lines().open()
     assert len((await server.ask("tools/list"))["result"]["tools"]) == 8
     status = await server.ask("tools/call", {"name": "status", "arguments": {}})
@@ -29,13 +29,13 @@ async def test_initialize_and_the_tools_are_answered_before_any_kernel_is_ready(
 
 @pytest.mark.case("P06")
 async def test_a_kernel_that_cannot_start_is_an_error_of_the_call_with_its_log(lines: StartLines, place: Place) -> None:
-    place.run_kernels_with("echo no such module >&2\nexit 3")
+    interpreter(place, "echo no such module >&2\nexit 3")
     server = await lines().open()
     for _ in range(2):
         text = await server.cell("1")
         assert text.startswith("kernel_start_failed")
         assert "no such module" in text
-    place.run_kernels_with(f'exec {sys.executable} "$@"')
+    interpreter(place, f'exec {sys.executable} "$@"')
     assert "Out[1]: 1" in await server.cell("1")
 
 
@@ -48,10 +48,7 @@ async def test_a_kernel_that_fails_when_its_output_is_captured_already_says_why(
         "def broken(self): raise ImportError('this IPython is another one')\n"
         "of.InteractiveShell.init_history = broken\n"
     )
-    interpreter = place.workspace / "python"
-    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(place.workspace))} exec {sys.executable} "$@"\n')
-    interpreter.chmod(0o755)
-    _config(f"kernel_python = {str(interpreter)!r}")(place.workspace)
+    interpreter(place, f'PYTHONPATH={shlex.quote(str(place.workspace))} exec {sys.executable} "$@"')
     text = await (await lines(*flags).open()).cell("1")
     assert text.startswith("kernel_start_failed") and "exited with code 1 " in text
     assert "ImportError: this IPython is another one" in text

@@ -30,11 +30,12 @@ from loommux_host.usecases.result_bodies import Bodies
 from loommux_host.usecases.service import Service
 from loommux_host.web.auth import Access, access
 from loommux_kernel.shared.protocol import State
+from tests.e2e.driving import mcp_client, text_of
+from tests.e2e.http_driving import ACCEPT, HANDSHAKE, initialize
 from tests.host.memory_channel import Code, MemoryCell
 from tests.host.twins import Launching, Script, say
 
-ACCEPT = {"accept": "application/json, text/event-stream"}
-HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+MODERN = "2026-07-28"
 
 
 async def forever(cell: MemoryCell) -> State | None:
@@ -66,17 +67,10 @@ class HttpServer:
 
     @contextlib.asynccontextmanager
     async def agent(self, mode: str = "legacy", **headers: str) -> AsyncIterator[Agent]:
-        """An MCP client; an error inside comes out as it is, not in groups."""
-        failure: Exception | None = None
         async with self.http(**headers) as http:
             transport = streamable_http_client(self.url, http_client=http)
-            async with Client(transport, mode=mode) as client:
-                try:
-                    yield Agent(client)
-                except Exception as error:
-                    failure = error
-        if failure is not None:
-            raise failure
+            async with mcp_client(transport, mode) as client:
+                yield Agent(client)
 
     def kernel(self, name: str) -> Kernel:
         kernel = self.registry.named(name)
@@ -100,20 +94,16 @@ class Agent:
 
     async def text(self, tool: str, **arguments: Any) -> str:
         result = await self.call(tool, **arguments)
-        assert not result.is_error, words(result)
-        return words(result)
+        assert not result.is_error, text_of(result)
+        return text_of(result)
 
     async def refusal(self, tool: str, **arguments: Any) -> str:
         result = await self.call(tool, **arguments)
-        assert result.is_error, words(result)
-        return words(result)
+        assert result.is_error, text_of(result)
+        return text_of(result)
 
     async def run(self, source: str, **arguments: Any) -> str:
         return await self.text("run_cell", freeform=source, **arguments)
-
-
-def words(result: CallToolResult) -> str:
-    return "".join(block.text for block in result.content if block.type == "text")
 
 
 class Raw:
@@ -136,12 +126,6 @@ class Raw:
 
     async def cell(self, source: str, id: int = 1) -> httpx2.Response:
         return await self.post(tool_call("run_cell", id, freeform=source))
-
-
-def initialize() -> dict[str, Any]:
-    client = {"name": "raw", "version": "1"}
-    params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": client}
-    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
 def tool_call(name: str, id: int = 1, **arguments: Any) -> dict[str, Any]:
