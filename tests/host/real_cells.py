@@ -12,8 +12,8 @@ import pytest
 import zmq
 
 from loommux_host.kernels.channel import ChannelClosed, ZmqChannel
-from loommux_host.processes.runtime_files import KernelFiles
 from loommux_host.processes.launcher import KernelProcess, Launcher
+from loommux_host.processes.runtime_files import KernelFiles
 from loommux_kernel.shared.protocol import Origin, OriginKind, Reply, State, Submission, now
 
 ORIGIN = Origin(OriginKind.SESSION, "a test", "a-test")

@@ -25,8 +25,8 @@ import pytest
 
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.keeper.supervisor import KeeperSupervisor
-from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import Launcher
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from tests.host.real_cells import Cells
 from tests.host.real_processes import Settings
 

@@ -14,9 +14,9 @@ import pytest
 from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.keeper.supervisor import KeeperSupervisor
-from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory, create_server_directory
 from loommux_host.processes.kernel_process import KernelProcess
 from loommux_host.processes.launcher import Launcher
+from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory, create_server_directory
 from tests.host.real_processes import Settings, standin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")]

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from loommux_host.processes.launcher import Launcher, StartFailed
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
 from tests.host.real_cells import Cells
 from tests.host.real_processes import Settings, gone
 

@@ -16,6 +16,7 @@ from loommux_host.keeper.supervisor import KeeperSupervisor
 from loommux_host.processes.kernel_process import KernelProcess
 from loommux_host.processes.launcher import Launcher, clean_up_after_dead_servers
 from loommux_host.processes.resource_limits import Groups, KernelLimits, Write, find
+from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory, create_server_directory
 from tests.host.real_processes import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has control groups")
