@@ -107,8 +107,8 @@ class Agent:
         assert result.is_error, text_of(result)
         return text_of(result)
 
-    async def run(self, source: str) -> str:
-        return await self.text("run_cell", freeform=source)
+    async def run(self, source: str, **arguments: Any) -> str:
+        return await self.text("run_cell", freeform=source, **arguments)
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:

@@ -11,9 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult
 
 from loommux_host.api.feed import Feed
 from loommux_host.config import Config
@@ -30,7 +28,7 @@ from loommux_host.usecases.result_bodies import Bodies
 from loommux_host.usecases.service import Service
 from loommux_host.web.auth import Access, access
 from loommux_kernel.shared.protocol import State
-from tests.e2e.driving import mcp_client, text_of
+from tests.e2e.driving import Agent, mcp_client
 from tests.e2e.http_driving import ACCEPT, HANDSHAKE, initialize
 from tests.host.memory_channel import Code, MemoryCell
 from tests.host.twins import Launching, Script, say
@@ -70,7 +68,7 @@ class HttpServer:
         async with self.http(**headers) as http:
             transport = streamable_http_client(self.url, http_client=http)
             async with mcp_client(transport, mode) as client:
-                yield Agent(client)
+                yield Agent(client, mode)
 
     def kernel(self, name: str) -> Kernel:
         kernel = self.registry.named(name)
@@ -79,31 +77,6 @@ class HttpServer:
 
     def names(self) -> list[str]:
         return [kernel.name for kernel in self.registry.mains()]
-
-
-class Agent:
-    """An MCP client at work."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-
-    async def call(self, tool: str, **arguments: Any) -> CallToolResult:
-        result = await self.client.call_tool(tool, arguments)
-        assert isinstance(result, CallToolResult)
-        return result
-
-    async def text(self, tool: str, **arguments: Any) -> str:
-        result = await self.call(tool, **arguments)
-        assert not result.is_error, text_of(result)
-        return text_of(result)
-
-    async def refusal(self, tool: str, **arguments: Any) -> str:
-        result = await self.call(tool, **arguments)
-        assert result.is_error, text_of(result)
-        return text_of(result)
-
-    async def run(self, source: str, **arguments: Any) -> str:
-        return await self.text("run_cell", freeform=source, **arguments)
 
 
 class Raw:
