@@ -27,9 +27,9 @@ from loommux_host.api.history import History
 from loommux_host.api.identity import caller_of
 from loommux_host.api.relay_stream import RelayStream
 from loommux_host.console.page import login
-from loommux_host.facts.limits import Limits
 from loommux_host.facts.phrases import one_line
 from loommux_host.facts.refusals import Refused
+from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.wait_timers import Patience

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loommux_host.facts.limits import BODY_CHARACTERS, EXCERPT_LINE_CHARACTERS
+from loommux_host.facts.result_limits import BODY_CHARACTERS, EXCERPT_LINE_CHARACTERS
 from loommux_kernel.shared.protocol import Counts, Stream
 from loommux_kernel.shared.records.reader import RecordReader
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loommux_host.facts.limits import Limits
 from loommux_host.facts.phrases import duration
 from loommux_host.facts.refusals import invalid_argument
+from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
 from loommux_host.mcp.parameters import BadArgument
 from loommux_host.mcp.tools import TOOLS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from loommux_host.facts.limits import EXCERPT_TOKENS, always_within
+from loommux_host.facts.result_limits import EXCERPT_TOKENS, always_within
 from loommux_host.facts.results import ExecutionFacts, KernelFacts
 from loommux_host.rendering.sentences import cut
 from loommux_host.token_counting.process import Counter

@@ -12,8 +12,8 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loommux_host.facts.limits import IMAGES
 from loommux_host.facts.phrases import one_line, size
+from loommux_host.facts.result_limits import IMAGES
 from loommux_host.rendering.image_codec import ORIGINAL, Damaged, Picture, dimensions, fitted, opened
 from loommux_kernel.shared.record_types import DisplayRecord
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.facts.limits import FRAME_BYTES, Limits
 from loommux_host.facts.phrases import error, plural
+from loommux_host.facts.result_limits import FRAME_BYTES, Limits
 from loommux_host.facts.results import (
     Answer,
     CellAnswer,

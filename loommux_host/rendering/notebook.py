@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_host.facts.limits import BODY_CHARACTERS
 from loommux_host.facts.phrases import amount, cell, how_ended, one_line, plural, size
+from loommux_host.facts.result_limits import BODY_CHARACTERS
 from loommux_host.facts.results import Death
 from loommux_host.version import VERSION
 from loommux_kernel.shared.bundles import bundle_text, no_text_line

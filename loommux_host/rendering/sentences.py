@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loommux_host.facts.limits import EXCERPT_LINE_CHARACTERS, RECENT_LINES, SOURCE_CHARACTERS
 from loommux_host.facts.phrases import (
     amount,
     cell,
@@ -28,6 +27,7 @@ from loommux_host.facts.phrases import (
     silence,
 )
 from loommux_host.facts.refusals import held, stacks
+from loommux_host.facts.result_limits import EXCERPT_LINE_CHARACTERS, RECENT_LINES, SOURCE_CHARACTERS
 from loommux_host.facts.results import (
     Answer,
     CellAnswer,

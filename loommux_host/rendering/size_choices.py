@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from loommux_host.facts.limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
 from loommux_host.facts.phrases import amount, cell, plural
+from loommux_host.facts.result_limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
 from loommux_host.facts.status_words import OMISSIONS
 from loommux_host.rendering.excerpts import counts_of, first_lines, last_lines, next_range, read_call

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from loommux_host.facts.limits import SOURCE_CHARACTERS
+from loommux_host.facts.result_limits import SOURCE_CHARACTERS
 from loommux_host.facts.results import (
     Answer,
     CellAnswer,

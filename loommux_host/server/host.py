@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from loommux_host.api.call_activity import WatchedCalls
 from loommux_host.config import Config
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio

@@ -26,7 +26,7 @@ from loommux_host.api.handlers import Api
 from loommux_host.api.history import History
 from loommux_host.config import Config
 from loommux_host.console.page import about, open_paths, page_routes
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.mcp.http import McpHttp
 from loommux_host.mcp.http_callers import address_of, caller_of
 from loommux_host.mcp.sdk import Context, build_server

@@ -19,7 +19,7 @@ from loommux_host.api.history import History
 from loommux_host.api.identity import Identified
 from loommux_host.config import Config
 from loommux_host.console.page import about
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.kernels.registry import Registry
 from loommux_host.leases.policy import Policies, Policy
 from loommux_host.processes.private_socket import ControlSocket

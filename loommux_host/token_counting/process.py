@@ -20,7 +20,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from loommux_host.facts.limits import TOKEN_LIMIT
+from loommux_host.facts.result_limits import TOKEN_LIMIT
 from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable, decided, encodable
 
 #: After so long without a question the process ends, and its memory is free.

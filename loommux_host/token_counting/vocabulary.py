@@ -23,7 +23,7 @@ from importlib.resources.abc import Traversable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from loommux_host.facts.limits import TOKEN_LIMIT, always_within, never_within
+from loommux_host.facts.result_limits import TOKEN_LIMIT, always_within, never_within
 
 if TYPE_CHECKING:
     import tiktoken

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from loommux_host.facts.limits import (
+from loommux_host.facts.result_limits import (
     BODY_CHARACTERS,
     EXCERPT_LINE_CHARACTERS,
     RECENT_LINES,

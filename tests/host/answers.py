@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, KernelFacts, Refusal
 from loommux_host.rendering.message import Rendered, TextBlock, render
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State

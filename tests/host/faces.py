@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, Refusal
 from loommux_host.mcp.tool_calls import Calls
 from loommux_host.mcp.tools import TOOLS

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer
 from loommux_host.mcp.tool_calls import Calls, progress_message
 from loommux_host.rendering import message

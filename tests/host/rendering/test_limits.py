@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loommux_host.facts.limits import FRAME_BYTES, Limits
 from loommux_host.facts.refusals import kernel_start_failed
+from loommux_host.facts.result_limits import FRAME_BYTES, Limits
 from loommux_host.facts.results import Answer, Notice, ReadAnswer, RestartAnswer, SearchAnswer, StatusAnswer
 from loommux_host.rendering.excerpts import last_lines
 from loommux_host.rendering.images import ImageBlock

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import loommux_host
-from loommux_host.facts.limits import LONGEST_TOKEN_BYTES, TOKEN_LIMIT, always_within, never_within
+from loommux_host.facts.result_limits import LONGEST_TOKEN_BYTES, TOKEN_LIMIT, always_within, never_within
 from loommux_host.token_counting import vocabulary as counter
 from loommux_host.token_counting.vocabulary import LONGEST_TOKEN_WITH, SHIPPED, Vocabulary, VocabularyUnavailable
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loommux_host.facts.limits import Limits
+from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, Refusal, StatusAnswer, WatchAnswer
 from loommux_host.rendering.message import TextBlock, render
 from loommux_host.rendering.structured_fields import status_of
