@@ -23,7 +23,7 @@ def main() -> None:
     place("loommux_kernel")
     if sys.argv[1:2] == ["--keeper"]:
         place("loommux_host")
-        from loommux_host.keeper.process import main as keep
+        from loommux_host.keeper.fork_server import main as keep
 
         keep()
         for name in [n for n in sys.modules if n.partition(".")[0] == "loommux_host"]:

@@ -1,7 +1,8 @@
 """The servers of this user and their kernels, for commands: found, named, asked.
 
 Owns how a kernel is named on a command line, across all servers, and the words for what
-cannot be found. `loommux_host.processes.running_servers` knows the servers, `loommux_kernel.shared.daemon` asks them.
+cannot be found. `processes.running_servers` knows the servers, the
+kernel's `shared.api_client` asks them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from loommux_host.command_line.reporting import Refused
 from loommux_host.processes.running_servers import DirectoryRefused, Server, living_servers
 from loommux_host.succession import takeover
 from loommux_host.succession.takeover import Waiting
-from loommux_kernel.shared.daemon import Daemon, DaemonError
+from loommux_kernel.shared.api_client import Daemon, DaemonError
 from loommux_kernel.shared.handles import KernelHandle
 
 Snapshot = dict[str, Any]

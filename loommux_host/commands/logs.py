@@ -14,7 +14,7 @@ from loommux_host.command_line.output_follower import Following
 from loommux_host.command_line.reach import Found, find, kernel_argument
 from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
 from loommux_host.facts.phrases import duration
-from loommux_kernel.shared.daemon import DaemonError
+from loommux_kernel.shared.api_client import DaemonError
 from loommux_kernel.shared.protocol import Stream
 
 STREAMS = tuple(map(str, Stream))

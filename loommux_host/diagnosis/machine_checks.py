@@ -27,7 +27,7 @@ from loommux_host.installation.configuration_file import SettingsFile
 from loommux_host.installation.mcp_hosts import HOSTS
 from loommux_host.processes.running_servers import DirectoryRefused, Server, living_servers
 from loommux_host.version import VERSION
-from loommux_kernel.shared.daemon import Daemon, DaemonError
+from loommux_kernel.shared.api_client import Daemon, DaemonError
 
 Grade = Literal["ok", "warn", "bad"]
 LOOPBACK = ("127.0.0.1", "[::1]", "localhost")

@@ -97,7 +97,7 @@ class KeeperClient:
             raise KeeperGone(f"the keeper is not ready after {seconds:.0f} s") from None
 
     async def launch(self, request: Message, descriptors: Sequence[int]) -> Message:
-        """Fork a guard; see `keeper.Keeper`."""
+        """Fork a guard; see `fork_server.Keeper`."""
         return (await self.ask("launch", descriptors, **request))[0]
 
     async def forget(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """When a kernel is not forked warm but given an interpreter of its own (exec), and why, in words.
 
 Owns the rule: a fork has to be what the command would be in a new interpreter. Whether the
-files of what was imported are still the same is `preload`'s. Called by `process` alone.
+files of what was imported are still the same is `preload`'s. Called by `fork_server` alone.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 Owns the registry, one process's life, what is known of it without asking, and its records
 as they are read. Knows no caller and no wording. Called by `usecases`, `sessions`,
-`succession` and `server`.
+`succession`, `server` and the faces.
 """

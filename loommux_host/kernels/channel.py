@@ -8,8 +8,8 @@ A `Channel` promises:
   on the way is not repaired here: the receiver sees a gap in `Event.sequence`.
 * `heard` says when the kernel last proved to be alive, on the event loop's clock.
 
-`ZmqChannel` speaks Jupyter's wire protocol; `memory_channel.MemoryChannel` is its twin
-for tests. Neither knows what runs, who asks or what an event means: `mirror` does.
+`ZmqChannel` speaks Jupyter's wire protocol; the tests have a twin of it
+in memory. Neither knows what runs, who asks or what an event means: `mirror` does.
 Called by `process_life`.
 """
 

@@ -1,6 +1,7 @@
 """Who keeps which main kernel, and until when: the rules of contract 9.4.
 
-Owns leases, standings, retention, orphans and the alerts of connection leases.
+Owns leases, standings, retention and the alerts of connection leases; what becomes of a kernel
+that no lease holds is in `orphans`.
 Pure: every event comes with the time it happened (`now`, seconds of one steady
 clock that never goes back), is answered with the decisions that follow, and
 `deadline` says when to call `advance` next, so that nobody polls. Knows no
@@ -18,13 +19,12 @@ from loommux_host.leases.decisions import (
     AlertCleared,
     AlertRaised,
     Decision,
-    KernelOrphaned,
     LeaseReleased,
     LeaseView,
-    RetireKernel,
     Standing,
     Why,
 )
+from loommux_host.leases.orphans import due_without_lease, settle
 from loommux_host.leases.policy import Mode, Policy, Scope
 from loommux_host.leases.state import EVERY_CALLER, NEVER, KeptKernel, Lease
 
@@ -133,7 +133,7 @@ class Leases:
         if (lease := entry.leases.pop(caller, None)) is not None:
             entry.policy = lease.policy
             released.append(LeaseReleased(entry.id, caller, Why.LET_GO))
-        return released + self._settle(entry, now)
+        return released + settle(entry, now)
 
     def callers(self) -> set[str]:
         """All who hold a lease, or have left one behind."""
@@ -153,7 +153,7 @@ class Leases:
     # -- cells ------------------------------------------------------------------
 
     def cell_started(self, kernel: str, cell: object, caller: str | None) -> None:
-        """`cell` is any key, unique in this kernel and its children; `caller` as in `lease_state.KeptKernel`."""
+        """`cell` is any key, unique in this kernel and its children; `caller` as in `state.KeptKernel`."""
         if entry := self._kernels.get(kernel):
             entry.running[cell] = caller
 
@@ -168,14 +168,14 @@ class Leases:
                 lease.last_sign = max(lease.last_sign, now)
         if untold:
             entry.untold[cell] = now + entry.policy.named_activity_timeout_seconds
-        return self._settle(entry, now)
+        return settle(entry, now)
 
     def told(self, kernel: str, cell: object, now: float) -> list[Decision]:
         """A session has been told of the end of `cell`."""
         entry = self._kernels.get(kernel)
         if entry is None or entry.untold.pop(cell, None) is None:
             return []
-        return self._settle(entry, now)
+        return settle(entry, now)
 
     # -- time -------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Leases:
             for lease in list(entry.leases.values()):
                 while lease.caller in entry.leases and (due := self._due(entry, lease)) is not None and due <= now:
                     decisions += self._fall_due(entry, lease, now)
-            decisions += self._settle(entry, now)
+            decisions += settle(entry, now)
         return decisions
 
     def deadline(self) -> float | None:
@@ -257,7 +257,7 @@ class Leases:
     def _sign(self, entry: KeptKernel, lease: Lease, now: float, *, heard: bool = True) -> list[Decision]:
         lease.last_sign = max(lease.last_sign, now)
         lease.heard = lease.heard or heard
-        return self._settle(entry, now)
+        return settle(entry, now)
 
     def _due(self, entry: KeptKernel, lease: Lease) -> float | None:
         """When time alone changes this lease; None while nothing but an event can."""
@@ -300,24 +300,7 @@ class Leases:
             lease.stand(Standing.DISCONNECTED, now)
         if not lease.final or entry.runs_cell_of(lease.caller):
             entry.departed[lease.caller] = lease
-        return [LeaseReleased(entry.id, lease.caller, why), *self._settle(entry, now)]
-
-    def _settle(self, entry: KeptKernel, now: float) -> list[Decision]:
-        """What follows for the kernel from who and what keeps it now."""
-        if entry.retiring:
-            return []
-        if entry.leases or entry.kept_until() > now:
-            entry.orphaned_at = None
-            entry.note_keeper(now)
-            return []
-        grace = entry.policy.orphan_grace_seconds
-        if entry.running and entry.orphaned_at is None:
-            entry.orphaned_at = now
-            return [KernelOrphaned(entry.id, grace)]
-        if entry.running and entry.orphaned_at is not None and now < entry.orphaned_at + grace:
-            return []
-        entry.retiring = True
-        return [RetireKernel(entry.id, Why.ORPHANED if entry.running else entry.last_keeper)]
+        return [LeaseReleased(entry.id, lease.caller, why), *settle(entry, now)]
 
     def _next(self, entry: KeptKernel) -> float | None:
         if entry.retiring:
@@ -325,9 +308,7 @@ class Leases:
         if entry.leases:
             dues = (self._due(entry, lease) for lease in entry.leases.values())
             return min((due for due in dues if due is not None), default=None)
-        if entry.orphaned_at is not None:
-            return entry.orphaned_at + entry.policy.orphan_grace_seconds
-        return entry.kept_until() if entry.kept_until() > NEVER else None
+        return due_without_lease(entry)
 
 
 def _view(lease: Lease, held: bool, due: float | None, now: float) -> LeaseView:

@@ -3,7 +3,7 @@
 Owns the sessions of the handshake era and their end, the standing streams of both eras,
 dropped connections, and what the SDK answers otherwise than the contract wants: a stale
 session id on ``initialize``, a cancelled request, modern requests under ``--protocol
-handshake``. Plain ASGI. Built by `http` around the server of `sdk`; tells `sessions.lease_enforcement`,
+handshake``. Plain ASGI. Built by `server.http_app` around the server of `sdk`; tells `sessions.lease_enforcement`,
 `sessions` and `sessions.binding` who is there.
 """
 
@@ -22,10 +22,17 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from loommux_host.mcp.eras import HANDSHAKE_VERSIONS
 from loommux_host.mcp.http_callers import caller_id, caller_of, leaver
 from loommux_host.mcp.http_exchange import SCOPE_KEY, Exchange
-from loommux_host.mcp.sdk import SESSION_HEADER, Context, Manager, Server, extend, standing_streams
+from loommux_host.mcp.sdk import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    SESSION_HEADER,
+    Context,
+    Manager,
+    Server,
+    extend,
+    standing_streams,
+)
 from loommux_host.sessions.binding import Binder
 from loommux_host.sessions.callers import Sessions
 from loommux_host.sessions.lease_enforcement import LeaseEnforcement, lease_key
@@ -135,8 +142,8 @@ class McpHttp:
 
     def _refused(self, scope: Scope) -> Response | None:
         version = Headers(scope=scope).get(VERSION_HEADER)
-        if self._handshake_only and version is not None and version not in HANDSHAKE_VERSIONS:
-            known = ", ".join(reversed(HANDSHAKE_VERSIONS))
+        if self._handshake_only and version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            known = ", ".join(reversed(HANDSHAKE_PROTOCOL_VERSIONS))
             message = f"Bad Request: Unsupported protocol version: {version[:40]} (supported versions: {known})"
             error = {"code": LEGACY_REFUSAL, "message": message}
             return JSONResponse({"jsonrpc": "2.0", "error": error, "id": None}, status_code=400)
@@ -192,7 +199,7 @@ class McpHttp:
 
     async def _signed(self, ctx: Context, call_next: Callable[[Context], Awaitable[Any]]) -> Any:
         """Any request of a caller without a session is a sign of it; sessions are seen in `_session_request`."""
-        if ctx.protocol_version not in HANDSHAKE_VERSIONS:
+        if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             self._leasing.signed_without_session(caller_of(ctx))
         elif ctx.session.client_params is not None and ctx.request is not None:
             session = self._known.get(ctx.request.headers.get(SESSION_HEADER) or "")

@@ -29,9 +29,10 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Scope
 
-from loommux_host.mcp.eras import CACHE_MILLISECONDS, MODERN_VERSIONS, SERVER_INFO
+from loommux_host.mcp.eras import CACHE_MILLISECONDS, SERVER_INFO
 from loommux_host.mcp.http_exchange import CutOff, Exchange
 from loommux_host.mcp.tool_calls import Calls, Progress, progress_message
 from loommux_host.mcp.tools import INSTRUCTIONS, TOOLS, listing
@@ -40,7 +41,10 @@ from loommux_host.web.auth import BODY_LIMIT
 if TYPE_CHECKING:
     from loommux_host.sessions.callers import Caller
 
-__all__ = ["SESSION_HEADER", "Context", "Manager", "Server", "build_server", "extend", "standing_streams", "unwatched"]
+__all__ = [
+    "HANDSHAKE_PROTOCOL_VERSIONS", "SESSION_HEADER", "Context", "Manager", "Server", "build_server", "extend",
+    "standing_streams", "unwatched",
+]  # fmt: skip
 
 Context = ServerRequestContext[Any, Any]
 Handler = Callable[[Context, Any], Awaitable[Any]]
@@ -90,7 +94,7 @@ def build_server(calls: Calls, caller: Callable[[Context], Caller]) -> Server[An
 
 def _result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
     """Results are handed over as JSON; the modern era's word for a finished one is not added by the SDK."""
-    modern = context.protocol_version in MODERN_VERSIONS
+    modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
     return {**result, "resultType": "complete"} if modern else result
 
 

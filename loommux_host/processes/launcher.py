@@ -2,7 +2,7 @@
 
 Owns `Launcher`. What a process is made with is a provisioner (jupyter_client's interface):
 `SpawnedByInit` on POSIX, a Job Object on Windows, or any other. Knows nothing of cells,
-sessions or channels. Called by `registry` and the composition root. Imports little: the
+sessions or channels. Called by `kernels.process_factory` and the composition root. Imports little: the
 first kernel of a server waits for it.
 """
 

@@ -1,6 +1,6 @@
 """What a kernel needs of an operating system process, whoever starts it.
 
-`launcher` provides these; tests have simpler ones. Called by `kernel` and `life`.
+`launcher` provides these; tests have simpler ones. Called by `kernels.kernel` and `kernels.process_life`.
 """
 
 from __future__ import annotations

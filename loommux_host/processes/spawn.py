@@ -131,7 +131,7 @@ class SpawnedByInit:
         self._listener = asyncio.create_task(self._listen(reader), name=f"init of {self._mark}")
 
     def _facts(self, **kwargs: Any) -> dict[str, str]:
-        """What the guard is told of its job; `init_roles.Job` takes it in."""
+        """What the guard is told of its job; `init.roles.Job` takes it in."""
         return {
             "owner": str(os.getpid()),
             "id": self._mark,

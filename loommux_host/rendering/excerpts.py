@@ -1,6 +1,6 @@
 """What stands in place of a text that is too large: some of its lines, and the call that reads on.
 
-Pure but for the counter. Called by `message`.
+Pure but for the counter. Called by `size_choices`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from loommux_host.facts.result_limits import EXCERPT_TOKENS, always_within
 from loommux_host.facts.results import ExecutionFacts, KernelFacts
 from loommux_host.rendering.sentences import cut
-from loommux_host.token_counting.process import Counter
+from loommux_host.token_counting.counter import Counter
 from loommux_host.token_counting.vocabulary import VocabularyUnavailable
 from loommux_kernel.shared.protocol import Counts, Stream
 

@@ -32,7 +32,7 @@ from loommux_host.rendering.forgery_guard import entry, envelope, sendable, show
 from loommux_host.rendering.images import BLOCK_BYTES, ImageBlock, Piece, pieces, without_last_image
 from loommux_host.rendering.size_choices import Carried, Carrier
 from loommux_host.rendering.structured_fields import Fields, fields_of, is_ok
-from loommux_host.token_counting.process import COUNTING, Counter
+from loommux_host.token_counting.counter import COUNTING, Counter
 from loommux_kernel.shared.protocol import State
 
 

@@ -15,7 +15,7 @@ from loommux_host.facts.result_limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
 from loommux_host.facts.status_words import OMISSIONS
 from loommux_host.rendering.excerpts import counts_of, first_lines, last_lines, next_range, read_call
-from loommux_host.token_counting.process import Counter
+from loommux_host.token_counting.counter import Counter
 from loommux_kernel.shared.lines import clip
 from loommux_kernel.shared.protocol import Counts, Stream
 

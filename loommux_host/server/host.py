@@ -128,7 +128,7 @@ class Host:
         from loommux_host.kernels.registry import Registry
         from loommux_host.sessions.callers import Sessions
         from loommux_host.sessions.child_notices import ChildNotices
-        from loommux_host.token_counting.process import COUNTING
+        from loommux_host.token_counting.counter import COUNTING
         from loommux_host.usecases.inspection import Place
         from loommux_host.usecases.result_bodies import Bodies
         from loommux_host.usecases.service import Service

@@ -1,7 +1,7 @@
 """Which main kernel a call over HTTP works in (contract 9.1 to 9.3).
 
 Owns the kernel of each session, the handles of callers without sessions, and the
-``Kernel:`` lines. Opens and finds through `registry`, tells `lease_enforcement` who may hold
+``Kernel:`` lines. Opens and finds through `kernels.registry`, tells `lease_enforcement` who may hold
 what. Every decision is made in one step of the event loop, so two openers of one name
 get one kernel. Knows no HTTP: who calls is a `Caller`. Called by `sessions`.
 """
@@ -48,7 +48,7 @@ class _Handle:
 
 @dataclass
 class Binder:
-    """Implements `sessions.Binder` for a server with many callers."""
+    """Implements `callers.Binder` for a server with many callers."""
 
     registry: Registry
     leasing: LeaseEnforcement

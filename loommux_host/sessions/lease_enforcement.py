@@ -96,7 +96,7 @@ def lease_key(caller: Caller, kernel: Kernel | None = None) -> str:
 
 
 class LeaseEnforcement:
-    """Implements `sessions.LeaseHooks`."""
+    """Implements `callers.LeaseHooks`."""
 
     def __init__(self, policies: Policies, publish: Callable[[str, dict[str, Any]], None]) -> None:
         self.policies = policies

@@ -3,7 +3,7 @@
 tiktoken holds the interpreter for a third of a second while it takes in the vocabulary, and
 keeps 48 MB: in a server, every call would wait for the one. Owns that process: a line of JSON
 for each question and each answer, ended by the end of its input, so that it never outlives
-its server, and by itself when nothing was asked for long. What bounds decide (`tokens.decided`)
+its server, and by itself when nothing was asked for long. What bounds decide (`vocabulary.decided`)
 never gets there. Asked by `rendering.message` and `usecases.result_bodies`, in threads.
 
 Run as a module, it is that process.
@@ -26,7 +26,7 @@ from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailabl
 #: After so long without a question the process ends, and its memory is free.
 IDLE_SECONDS = 600.0
 #: Not from the working directory, which is a workspace with modules of its own.
-COMMAND = (sys.executable, "-P", "-m", "loommux_host.token_counting.process")
+COMMAND = (sys.executable, "-P", "-m", "loommux_host.token_counting.counter")
 
 
 class Counter(Protocol):

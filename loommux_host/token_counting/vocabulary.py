@@ -2,7 +2,7 @@
 
 Owns the shipped vocabulary and the rules that make a count cheap: byte bounds, lower
 bounds from pieces and bytes, exact cuts. Knows nothing of results. The vocabulary is loaded
-when a count first needs it (0.7 s, 48 MB), in the process of `process`.
+when a count first needs it (0.7 s, 48 MB), in the process of `counter`.
 
 Why cuts are exact: tiktoken splits a text into pieces by a pattern and encodes each piece
 by itself. Where no piece can reach across a position, whatever stands on either side, the

@@ -16,7 +16,7 @@ from typing import Any
 
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.inside.replay import Replay
-from loommux_kernel.shared.daemon import Daemon
+from loommux_kernel.shared.api_client import Daemon
 from loommux_kernel.shared.transport import TIMEOUT, DaemonError, Line, read_json
 
 #: Seconds in which what an interrupted cell says while it ends is still relayed.

@@ -16,7 +16,7 @@ from typing import Any
 from loommux_kernel.capture.notices import Notices
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.inside.watches import Watch, Watches
-from loommux_kernel.shared.daemon import Daemon
+from loommux_kernel.shared.api_client import Daemon
 from loommux_kernel.shared.handles import KernelHandle
 
 NAME = "loommux"

@@ -103,7 +103,7 @@ class Watches:
         self._pending: dict[str, Watch] = {}
 
     def start(self, name: str, work: Awaitable[Any] | Callable[[], Any]) -> Watch:
-        """See `extension.Loommux.watch`. Raises `TypeError` and `ValueError`; then nothing was started."""
+        """See `loommux_object.Loommux.watch`. Raises `TypeError` and `ValueError`; then nothing was started."""
         try:
             watch = self._begin(name, work)
         except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """What arrays and frames of numpy, pandas and polars say of themselves, without running their Python.
 
 Owns where those libraries keep shapes, types and names. It follows instance dictionaries
-and what C code answers (`preview.in_c`), and believes only exact types, so that a class that
+and what C code answers (`values.in_c`), and believes only exact types, so that a class that
 only looks like one of theirs has nothing of its own called. The libraries are never
 imported here. Pure; called by `variables`.
 """

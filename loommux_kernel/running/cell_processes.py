@@ -2,7 +2,7 @@
 
 Owns the reading of the process table and the rule that tells a cell's processes from
 those of earlier cells. Reads `/proc` where there is one (a hundred processes in 4 ms),
-else asks psutil. It does not decide what is done to them. Called by `interrupts` and `kernel`.
+else asks psutil. It does not decide what is done to them. Called by `interrupts`.
 """
 
 from __future__ import annotations

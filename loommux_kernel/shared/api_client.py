@@ -6,7 +6,7 @@
 
 Owns how kernels are listed, found, opened, named and ended, and the table they are shown in.
 What can be done with one is `handles`', how the server is reached `transport`'s. It imports
-next to nothing: every kernel has one of it from its start (`extension.Loommux`).
+next to nothing: every kernel has one of it from its start (`inside.loommux_object.Loommux`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns how the server is reached (a unix socket, or TCP), what proves who calls, and that no
 request outlives its time: a server that is dead, stands still or sends a byte now and then
-costs `timeout` seconds and a `DaemonError`. Knows no endpoint; `client` and `inside.forwarding`
+costs `timeout` seconds and a `DaemonError`. Knows no endpoint; `api_client` and `inside.forwarding`
 call. Imports what it needs when the first request is made.
 """
 

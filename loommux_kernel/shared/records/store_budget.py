@@ -3,7 +3,7 @@
 Owns the rule of contract 7: the oldest finished bodies go first, told ones before
 others; what nobody has been told of, and a running execution over half the
 budget, lose only their middle, and their records say so. Called by
-`writer` after each drain and by `kernel_budget`; reads sizes from the store, gives rows.
+`disk` after each drain and by `kernel_budget`; reads sizes from the store, gives rows.
 """
 
 from __future__ import annotations

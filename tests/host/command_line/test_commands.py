@@ -22,7 +22,7 @@ from loommux_host.commands import kernels, logs, run
 from loommux_host.facts import refusals, status_words
 from loommux_host.processes.running_servers import Server
 from loommux_host.usecases import inspection
-from loommux_kernel.shared.daemon import DaemonError
+from loommux_kernel.shared.api_client import DaemonError
 
 ROOT = Path(__file__).resolve().parents[3]
 #: What a command or a client may repeat of what its server says.
@@ -117,7 +117,7 @@ def test_commands_flags_and_values_are_completed() -> None:
 
 
 def test_a_servers_start_pays_for_no_command() -> None:
-    start = "import sys, loommux_host.cli, loommux_host.config"
+    start = "import sys, loommux_host.cli, loommux_host.config, loommux_host.command_line.server_options"
     code = f"{start}; print([m for m in {FOREIGN_TO_A_START} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loommux_host.token_counting.process import COMMAND, CountingProcess
+from loommux_host.token_counting.counter import COMMAND, CountingProcess
 from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable
 from tests.host.real_processes import until
 
@@ -51,7 +51,7 @@ def test_one_that_was_killed_is_replaced_without_a_word(counting: CountingProces
 
 
 def test_it_ends_when_nothing_is_asked_and_is_started_again() -> None:
-    quick = "import loommux_host.token_counting.process as counting; counting.IDLE_SECONDS = 0.2; counting.main()"
+    quick = "import loommux_host.token_counting.counter as counting; counting.IDLE_SECONDS = 0.2; counting.main()"
     counting = CountingProcess([sys.executable, "-c", quick])
     assert counting.counts(["a b"]) == [2]
     process = counting._process
@@ -72,7 +72,7 @@ def test_one_that_cannot_be_is_told_as_what_it_is(command: list[str], reason: st
 def test_it_never_outlives_its_server_nor_takes_modules_from_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "tiktoken.py").write_text("raise RuntimeError('not this one')")
     source = (
-        "import sys; sys.path.remove(''); from loommux_host.token_counting.process import COUNTING\n"
+        "import sys; sys.path.remove(''); from loommux_host.token_counting.counter import COUNTING\n"
         "print(COUNTING.counts(['a b']), 'tiktoken' in sys.modules, COUNTING._process.pid, flush=True)\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
