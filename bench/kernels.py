@@ -20,11 +20,11 @@ import zmq
 
 from bench.floor import PlainKernel
 from bench.measures import Row, atimed, timed
-from loommux_host.channel import ZmqChannel
-from loommux_host.files import KernelFiles, create_server_directory
-from loommux_host.keeping import Keeping
-from loommux_host.launch import Launcher
-from loommux_kernel.protocol import Origin, OriginKind, Submission, now
+from loommux_host.keeper.supervisor import KeeperSupervisor
+from loommux_host.kernels.channel import ZmqChannel
+from loommux_host.processes.launcher import Launcher
+from loommux_host.processes.runtime_files import KernelFiles, create_server_directory
+from loommux_kernel.shared.protocol import Origin, OriginKind, Submission, now
 
 TOGETHER = 32
 ORIGIN = Origin(OriginKind.SESSION, "bench", "bench")
@@ -71,7 +71,7 @@ async def kernels(count: int) -> AsyncIterator[list[Kernel]]:
     """So many that are not started, of a server whose keeper has forked one already."""
     server = create_server_directory()
     with TemporaryDirectory() as workspace:
-        keeping = Keeping(server, Path(sys.executable), Path(workspace), None, ())
+        keeping = KeeperSupervisor(server, Path(sys.executable), Path(workspace), None, ())
         launcher = Launcher(Settings(), provisioner=keeping.provisioner)
         made = [Kernel(launcher, KernelFiles(server, uuid.uuid4().hex, "b"), Path(workspace)) for _ in range(count + 1)]
         await made[0].start()

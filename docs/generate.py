@@ -1,20 +1,23 @@
-"""Write the pages of the reference that the code itself knows: the commands, the settings, the HTTP API.
+"""Write what the code itself knows: the pages on commands, settings and the HTTP API, and the map in design.md.
 
 python docs/generate.py           # `make docs` does it first; a test compares what is committed
 """
 
 from __future__ import annotations
 
+import ast
 import re
+import runpy
 from argparse import ArgumentParser
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from loommux_host import commands, settings
-from loommux_host.apitable import endpoints
-from loommux_host.commands.outcome import EXITS, WORDS
-from loommux_host.config import parser as server_parser
+from loommux_host import settings
+from loommux_host.api.endpoint_table import endpoints
+from loommux_host.command_line import catalogue
+from loommux_host.command_line.reporting import EXITS, WORDS
+from loommux_host.command_line.server_options import parser as server_parser
 
 DOCS = Path(__file__).resolve().parent
 #: What each setting is for.
@@ -71,12 +74,12 @@ def command_page() -> str:
         '\n`eval "$(loommux --print-completion bash)"` lets the shell complete commands, flags, values and the names'
         " of kernels that live.\n",
     ]
-    for name in commands.COMMANDS:
+    for name in catalogue.COMMANDS:
         parser = ArgumentParser(prog=f"loommux {name}")
-        module = commands.fill(name, parser)
+        module = catalogue.fill(name, parser)
         text = (module.__doc__ or "").strip().replace("\n", " ").replace("  ", "\n\n")
         usage = re.sub(r"\s+", " ", parser.format_usage().removeprefix("usage: ")).replace(" [-h]", "").strip()
-        examples = "\n".join(commands.COMMANDS[name].examples)
+        examples = "\n".join(catalogue.COMMANDS[name].examples)
         parts += [
             f"## `loommux {name}`\n", f"{text}\n", f"```text\n{usage}\n```\n",
             table(["argument", "does"], arguments_of(parser)), f"\n```sh\n{examples}\n```\n",
@@ -133,7 +136,48 @@ def api_page() -> str:
     ]) + "\n"  # fmt: skip
 
 
-PAGES = {"commands.md": command_page, "settings.md": settings_page, "api.md": api_page}
+def _house() -> dict[str, dict[str, str]]:
+    """The table of packages and what each imports, which a test holds against the code."""
+    return cast("dict[str, dict[str, str]]", runpy.run_path(str(DOCS.parent / "tests/test_architecture.py"))["TABLE"])
+
+
+def _face(top: str, row: str) -> str:
+    """What a package or a module of a root says of itself on its first line."""
+    place = DOCS.parent / top / row.replace(".", "/")
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(source.read_text())) or ""
+    return re.sub(r"``([^`]*)``", r"`\1`", said.partition("\n")[0])
+
+
+def house_picture(top: str) -> str:
+    table = _house()[top]
+    packages = {row for row in table if (DOCS.parent / top / row.replace(".", "/")).is_dir()}
+    draw = runpy.run_path(str(DOCS / "house.py"))["svg"]
+    return draw(table, packages, f"The packages of {top}, each above what it imports")
+
+
+def design_page() -> str:
+    """The page as it is, with its map made anew."""
+    page = (DOCS / "design.md").read_text()
+    for top, rows in _house().items():
+        head = ["", "owns", "imports"]
+        made = [
+            [f"`{row}`", _face(top, row), " ".join(f"`{name}`" for name in names.split())]
+            for row, names in rows.items()
+        ]
+        begin, end = f"<!-- {top}: written by docs/generate.py -->\n\n", f"\n\n<!-- {top} -->"
+        before, _, rest = page.partition(begin)
+        after = rest.partition(end)[2]
+        assert rest and after, f"design.md has no place for the map of {top}"
+        page = f"{before}{begin}{table(head, made)}{end}{after}"
+    return page
+
+
+PAGES = {
+    "commands.md": command_page, "settings.md": settings_page, "api.md": api_page, "design.md": design_page,
+    "images/house-host.svg": lambda: house_picture("loommux_host"),
+    "images/house-kernel.svg": lambda: house_picture("loommux_kernel"),
+}  # fmt: skip
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -1,4 +1,4 @@
-"""The console command ``loommux``: an MCP server, over stdio unless told otherwise; `commands` has the rest.
+"""The console command ``loommux``: an MCP server, over stdio unless told otherwise; `command_line` has the rest.
 
 Owns what happens before there is an event loop and after it: the standard streams, the
 line and the exit code of a start that cannot work, the stacks on ``SIGUSR1``, logging.
@@ -13,8 +13,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from loommux_host import commands
-
 if TYPE_CHECKING:
     from loommux_host.config import Config
 
@@ -26,9 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if "_ARGCOMPLETE" in os.environ:
-        commands.complete()
+        from loommux_host.command_line.dispatch import complete
+
+        complete()
     if arguments and not arguments[0].startswith("-"):
-        return commands.dispatch(arguments)
+        from loommux_host.command_line.dispatch import dispatch
+
+        return dispatch(arguments)
     return run_server(arguments)
 
 
@@ -36,12 +38,13 @@ def run_server(arguments: Sequence[str]) -> int:
     """Be the MCP server that the flags describe, until its client is gone; returns the exit code."""
     # Hundreds of modules are about to be made and none let go: to collect meanwhile costs a third of the start.
     gc.disable()
-    from loommux_host.config import ConfigError, load, parse
+    from loommux_host.command_line.server_options import parse
+    from loommux_host.config import ConfigError, load
 
     options = parse(arguments)
     wire = None
     if not options.server:
-        from loommux_host.wire import claim
+        from loommux_host.mcp.stdio_lines import claim
 
         if sys.stdin is not None and sys.stdin.isatty():
             say("speaks MCP on its standard input and output; an MCP host starts it, see loommux --help")
@@ -62,8 +65,8 @@ def serve(config: Config, wire: tuple[int, int]) -> int:
     """Serve one client over stdio until it is gone."""
     import asyncio
 
-    from loommux_host.files import DirectoryRefused
-    from loommux_host.host import serve_stdio
+    from loommux_host.processes.runtime_files import DirectoryRefused
+    from loommux_host.server.host import serve_stdio
 
     # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
     factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
@@ -79,15 +82,15 @@ def serve_http(config: Config) -> int:
     """Serve over HTTP until a signal comes."""
     import asyncio
 
-    from loommux_host import serving
     from loommux_host.config import ConfigError
-    from loommux_host.files import DirectoryRefused
+    from loommux_host.processes.runtime_files import DirectoryRefused
+    from loommux_host.server import http_server
 
     factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(serving.serve_http(config, say))
-    except (DirectoryRefused, ConfigError, serving.CannotListen) as error:
+            runner.run(http_server.serve_http(config, say))
+    except (DirectoryRefused, ConfigError, http_server.CannotListen) as error:
         return cannot_start(str(error))
     return 0
 
@@ -98,7 +101,7 @@ def prepare() -> None:
     import logging
     import signal
 
-    from loommux_host.launch import become_subreaper
+    from loommux_host.processes.launcher import become_subreaper
 
     logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
     faulthandler.enable()

@@ -3,32 +3,25 @@
 Every option is normalised here, once, before anything starts; nothing after this reads
 arguments, the environment or ``config.py``. What cannot work ends as `ConfigError`
 (contract 2), which the command line prints as one line with exit code 2. `settings`
-knows the settings; `cli` calls this; everybody reads the `Config`.
+knows the settings, `command_line.server_options` the flags; `cli` calls this; everybody reads
+the `Config`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from loommux_host import commands
-from loommux_host.version import VERSION
+from loommux_host.settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
 
-from .settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
-
-__all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load", "parse", "parser"]
+__all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load"]
 
 CONFIG_DIRECTORY = ".loommux"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8801
 DEFAULT_PATH = "/mcp"
-#: Longest path of a unix socket, without the closing zero.
-SOCKET_PATH_BYTES = 107
 
 WorkspaceResolution = Literal["launch_cwd", "explicit_config"]
 
@@ -48,67 +41,11 @@ class Config(Settings):
     auth: bool = True
     #: Start kernels by spawning an interpreter for each, never by forking a warm one.
     spawn: bool = False
-    #: The directory the server was started in.
-    launch_cwd: Path = field(default_factory=Path.cwd)
     #: The kernels' working directory.
     workspace: Path = field(default_factory=Path.cwd)
     workspace_resolution: WorkspaceResolution = "launch_cwd"
     config_dir: Path | None = None
     startup_dir: Path | None = None
-
-
-def parser() -> argparse.ArgumentParser:
-    """The flags of the server, as contract 2 lists them."""
-    made = argparse.ArgumentParser(
-        prog="loommux",
-        description="Persistent, inspectable IPython for AI agents, as an MCP server over stdio."
-        " Not a sandbox: cells run with the full rights of this account.",
-        epilog=commands.described(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    made.add_argument("--version", action="version", version=f"loommux {VERSION}")
-    made.add_argument("--server", action="store_true", help="MCP over Streamable HTTP instead of stdio")
-    made.add_argument("--host", help=f"with --server: address to bind (default {DEFAULT_HOST})")
-    made.add_argument("--port", type=int, help=f"with --server: port, 0 for a free one (default {DEFAULT_PORT})")
-    made.add_argument("--path", help=f"with --server: where MCP is served (default {DEFAULT_PATH})")
-    made.add_argument("--uds", metavar="PATH", help="with --server: a unix socket instead of a port")
-    made.add_argument("--no-auth", action="store_true", help="with --server: no token, even beyond loopback")
-    made.add_argument(
-        "--result-mode", choices=("content", "structured"), default="content",
-        help="structured: results carry structuredContent too",
-    )  # fmt: skip
-    made.add_argument(
-        "--config", metavar="DIR",
-        help=f"configuration directory (default: the nearest {CONFIG_DIRECTORY}/ at or above the start directory)",
-    )  # fmt: skip
-    made.add_argument(
-        "--protocol", choices=("both", "handshake"), default="both",
-        help="handshake: refuse MCP revisions newer than 2025-11-25",
-    )  # fmt: skip
-    made.add_argument("--spawn", action="store_true", help="start every kernel in a new interpreter, never by fork")
-    made.add_argument(
-        "--print-completion", choices=commands.SHELLS, metavar="SHELL", action=_PrintCompletion,
-        help=f"print what {', '.join(commands.SHELLS)} evaluates to complete loommux's command lines",
-    )  # fmt: skip
-    return made
-
-
-class _PrintCompletion(argparse.Action):
-    """Like ``--version``: print and end."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: object, **named: object) -> None:
-        _, shell, *_ = rest
-        sys.stdout.write(commands.completion_code(str(shell)))
-        parser.exit()
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, taken by itself; bad flags end the process as argparse does, with exit code 2."""
-    options = parser()
-    parsed = options.parse_args(arguments)
-    _check_flags(options, parsed)
-    return parsed
 
 
 def load(parsed: argparse.Namespace, launch_cwd: Path | None = None) -> Config:
@@ -130,32 +67,11 @@ def load(parsed: argparse.Namespace, launch_cwd: Path | None = None) -> Config:
         protocol=parsed.protocol,
         auth=not parsed.no_auth,
         spawn=parsed.spawn,
-        launch_cwd=start,
         workspace=workspace,
         workspace_resolution=resolution,
         config_dir=directory.path if directory else None,
         startup_dir=directory.startup if directory else None,
     )
-
-
-def _check_flags(options: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
-    """Flags that say nothing together, or nothing sensible, end the start."""
-    http_only = {
-        "--host": parsed.host, "--port": parsed.port, "--path": parsed.path, "--uds": parsed.uds,
-        "--no-auth": parsed.no_auth or None,
-    }  # fmt: skip
-    given = [flag for flag, value in http_only.items() if value is not None]
-    if given and not parsed.server:
-        options.error(f"{', '.join(given)} needs --server")
-    if parsed.uds is not None and (parsed.host is not None or parsed.port is not None):
-        options.error("--uds takes the place of --host and --port")
-    if parsed.uds is not None and len(os.fsencode(Path(parsed.uds).absolute())) > SOCKET_PATH_BYTES:
-        options.error(f"--uds: a socket's path has at most {SOCKET_PATH_BYTES} bytes")
-    if parsed.port is not None and not 0 <= parsed.port <= 65535:
-        options.error(f"--port is {parsed.port}; allowed: 0 to 65535")
-    path = DEFAULT_PATH if parsed.path is None else parsed.path
-    if not path.startswith("/") or path.rstrip("/") in ("", "/api") or path.startswith("/api/"):
-        options.error(f"--path is {path!r}; allowed: a path that starts with / and is not /, /api or below /api")
 
 
 def _start_directory() -> Path:

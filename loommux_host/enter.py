@@ -4,7 +4,7 @@ Runs ``loommux_kernel`` from beside this package, wherever the interpreter has i
 and whatever lies in the working directory under its name. Nothing else of the server's
 environment comes onto the kernel's path. ``python enter.py --keeper …`` is the keeper
 (see `keeper`) until it is forked as a kernel, which then goes on here as any other.
-Standard library only. Started by `launch` and `keeping`.
+Standard library only. Started by `processes.launcher` and `keeper.supervisor`.
 """
 # ruff: noqa: PTH100, PTH118, PTH120
 
@@ -23,7 +23,7 @@ def main() -> None:
     place("loommux_kernel")
     if sys.argv[1:2] == ["--keeper"]:
         place("loommux_host")
-        from loommux_host.keeper import main as keep
+        from loommux_host.keeper.fork_server import main as keep
 
         keep()
         for name in [n for n in sys.modules if n.partition(".")[0] == "loommux_host"]:

@@ -60,7 +60,7 @@ class Settings:
     max_kernels: int = 64
     kernel_python: Path = field(default_factory=lambda: Path(sys.executable))
     kernel_transport: Transport = "tcp" if sys.platform == "win32" else "ipc"
-    #: This and the next hold where control groups can see to it; see `kernel_limits`.
+    #: This and the next hold where control groups can see to it; see `processes.resource_limits`.
     kernel_memory_limit_bytes: int | None = None
     #: In cores; 1.5 is one and a half.
     kernel_cpu_limit: float | None = None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from loommux_kernel.app import run
-from loommux_kernel.protocol import PROTOCOL_VERSION, LaunchFile
+from loommux_kernel.shared.protocol import PROTOCOL_VERSION, LaunchFile
 
 
 def main() -> None:

@@ -26,11 +26,11 @@ from traitlets import Type, default
 from traitlets.config import Config
 
 from loommux_kernel import startup
-from loommux_kernel.capture import Capture
-from loommux_kernel.clock import keep_time
+from loommux_kernel.capture.iopub import Capture
 from loommux_kernel.kernel import GatedKernel
-from loommux_kernel.protocol import PROTOCOL_VERSION, LaunchFile, now
-from loommux_kernel.relay import RelayedWriter
+from loommux_kernel.shared.clock import keep_time
+from loommux_kernel.shared.protocol import PROTOCOL_VERSION, LaunchFile, now
+from loommux_kernel.shared.records.relay import RelayedWriter
 
 #: A busy thread lets others in after so long; at Python's own 5 ms a control request takes four times as long.
 SWITCH_INTERVAL = 0.001

@@ -2,8 +2,8 @@
 
 Owns the order of things around a cell: the gate admits it, the capture begins, IPython
 runs it with interrupts let in only meanwhile, its end is recorded, and then the reply
-leaves. How messages arrive is `listening`'s, how code is run `running`'s, the rules are
-`gate`'s, the record is `capture`'s. `app` makes the one instance.
+leaves. How messages arrive is `running.message_intake`'s, how code is run `running.cell_runner`'s, the rules are
+`executions.gate`'s, the record is `capture`'s. `app` makes the one instance.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import zmq
 from traitlets import Type
 
 from loommux_kernel import startup
-from loommux_kernel.cell_input import CellInput
-from loommux_kernel.clients import Clients
-from loommux_kernel.control import Control
-from loommux_kernel.ends import End, end_of, message_of
-from loommux_kernel.extension import Itself, Loommux
-from loommux_kernel.gate import Execution, Gate, Refusal, Request
-from loommux_kernel.interrupts import Interrupts
-from loommux_kernel.listening import ListeningKernel, refused
-from loommux_kernel.notices import Notices
-from loommux_kernel.protocol import (
+from loommux_kernel.capture.notices import Notices
+from loommux_kernel.executions.end_states import End, end_of, message_of
+from loommux_kernel.executions.gate import Execution, Gate, Refusal, Request
+from loommux_kernel.inside.loommux_object import Itself, Loommux
+from loommux_kernel.inside.watches import Watches
+from loommux_kernel.running.cell_input import CellInput
+from loommux_kernel.running.cell_runner import ZMQInteractiveShell
+from loommux_kernel.running.control_requests import Control
+from loommux_kernel.running.foreign_clients import Clients
+from loommux_kernel.running.interrupts import Interrupts
+from loommux_kernel.running.message_intake import ListeningKernel, refused
+from loommux_kernel.shared.protocol import (
     METADATA_KEY,
     Counts,
     Origin,
@@ -40,10 +42,8 @@ from loommux_kernel.protocol import (
     Submission,
     now,
 )
-from loommux_kernel.running import ZMQInteractiveShell
-from loommux_kernel.starting import claim
-from loommux_kernel.transport import DaemonError
-from loommux_kernel.watches import Watches
+from loommux_kernel.shared.records.start_note import claim
+from loommux_kernel.shared.transport import DaemonError
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class GatedKernel(ListeningKernel):
             return False
 
     def _forward(self, name: str, source: str) -> None:
-        from loommux_kernel.forwarding import Forwarding
+        from loommux_kernel.inside.forwarding import Forwarding
 
         __tracebackhide__ = True
         Forwarding(self, self.loommux, name, source).run()

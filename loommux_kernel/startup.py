@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from loommux_kernel.ends import End
-from loommux_kernel.protocol import Origin, OriginKind, State
+from loommux_kernel.executions.end_states import End
+from loommux_kernel.shared.protocol import Origin, OriginKind, State
 
 SUFFIXES = (".py", ".ipy")
 LIMIT_SECONDS = 60.0

@@ -9,12 +9,11 @@ import subprocess
 from collections import Counter
 from random import Random
 
-from driving import COMMAND, PATIENCE, Lines, Place
-
 from stress import truth
 from stress.desks import Answer, Desk, OverStdio
 from stress.truth import demand
 from stress.workbench import Workbench
+from tests.e2e.driving import COMMAND, PATIENCE, Lines, Place
 
 #: Cells of one stdio server before it ends.
 SERVED = 6

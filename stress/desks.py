@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from driving import Agent, Lines, text_of
-from http_driving import Session
+from tests.e2e.driving import Agent, Lines, text_of
+from tests.e2e.http_driving import Session
 
 #: Seconds after which a call counts as never answered.
 ANSWER = 120.0

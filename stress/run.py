@@ -14,9 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from driving import Place
-from http_driving import Session, Web, web
-
 from stress.clients import Mover, Unlucky
 from stress.desks import Desk, Official, Requests
 from stress.report import Report
@@ -24,6 +21,8 @@ from stress.sharing import Attached, Ledger, Sharer
 from stress.truth import Untrue
 from stress.watchdog import watching
 from stress.workbench import Workbench
+from tests.e2e.driving import Place
+from tests.e2e.http_driving import Session, Web, web
 
 MODERN = "2026-07-28"
 SHARED = "the shared lab"

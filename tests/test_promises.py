@@ -39,7 +39,7 @@ def test_every_test_of_behaviour_holds_a_promise() -> None:
     loose = [
         f"{relative}::{test}"
         for folder in BEHAVIOUR
-        for file in sorted((ROOT / folder).glob("test_*.py"))
+        for file in sorted((ROOT / folder).rglob("test_*.py"))
         for relative in [str(file.relative_to(ROOT))]
         for test in sorted(functions_of(file))
         if (relative, test) not in named and (relative, "") not in named

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from loommux_host.living import Living, NotFound, find, living
-from loommux_host.phrases import cell, clock, duration, one_line, sender
-from loommux_kernel.protocol import Stream, now
-from loommux_kernel.records import ExecutionRecord, RecordReader
-
-from .outcome import Refused, show
+from loommux_host.command_line.reporting import Refused, show
+from loommux_host.facts.phrases import cell, clock, duration, one_line, sender
+from loommux_host.jupyter.kernel_finder import Living, NotFound, find, living
+from loommux_kernel.shared.protocol import Stream, now
+from loommux_kernel.shared.record_types import ExecutionRecord
+from loommux_kernel.shared.records.reader import RecordReader
 
 #: What is shown of the past: cells, lines of each one's source and of its output.
 CELLS, SOURCE_LINES, OUTPUT_LINES = 3, 4, 4
@@ -54,7 +54,7 @@ def run(options: Namespace) -> int:
             f"or, where Jupyter is: jupyter {client} --existing {kernel.connection_file}",
         )
     sys.stdout.flush()
-    return become([sys.executable, "-m", "loommux_host.attached", client, str(kernel.connection_file)])
+    return become([sys.executable, "-m", "loommux_host.jupyter.console_clients", client, str(kernel.connection_file)])
 
 
 def _unambiguous(name: str | None, kernels: Sequence[Living]) -> str | None:

@@ -12,16 +12,15 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from loommux_host.wire import Reader, claim, writer
+from loommux_host.bridge.conversation import Bridge
+from loommux_host.bridge.remote import Endpoint, Remote
+from loommux_host.command_line.remote_server import mcp_url, token_file
+from loommux_host.command_line.reporting import DONE, Refused, say
+from loommux_host.config import DEFAULT_PATH
+from loommux_host.mcp.stdio_lines import Reader, claim, writer
 
-from .bridge import Bridge
-from .outcome import DONE, Refused, say
-from .remote import Endpoint, Remote
-
-DEFAULT_MCP_PATH = "/mcp"
 #: How long, in seconds, calls in flight may take to end once the host is gone.
 LEAVE_SECONDS = 2.0
 
@@ -49,20 +48,15 @@ def run(options: Namespace) -> int:
 
 def endpoint(options: Namespace) -> Endpoint:
     """Where to, from the command line. Raises `Refused`."""
-    token_file = Path(options.token_file).expanduser() if options.token_file else None
-    if token_file is not None and not token_file.is_file():
-        raise Refused("invalid_argument", f"--token-file {options.token_file} is not there")
+    token = token_file(options.token_file) if options.token_file else None
     if options.url.startswith("unix:"):
         path = options.url.removeprefix("unix:")
-        return Endpoint(f"http://localhost{DEFAULT_MCP_PATH}", options.resource, token_file, uds=path)
+        return Endpoint(f"http://localhost{DEFAULT_PATH}", options.resource, token, uds=path)
     parts = urlsplit(options.url)
     if parts.scheme == "http+unix":
-        where = parts.path if parts.path not in ("", "/") else DEFAULT_MCP_PATH
-        return Endpoint(f"http://localhost{where}", options.resource, token_file, uds=unquote(parts.netloc))
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise Refused("invalid_argument", f"{options.url!r} is not possible: a URL like http://127.0.0.1:8801/mcp")
-    where = options.url if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}{DEFAULT_MCP_PATH}"
-    return Endpoint(where, options.resource, token_file)
+        where = parts.path if parts.path not in ("", "/") else DEFAULT_PATH
+        return Endpoint(f"http://localhost{where}", options.resource, token, uds=unquote(parts.netloc))
+    return Endpoint(mcp_url(options.url), options.resource, token)
 
 
 async def _forward(to: Endpoint, wire: tuple[int, int]) -> None:

@@ -13,7 +13,7 @@ import socket
 import webbrowser
 from argparse import ArgumentParser, Namespace
 
-from .outcome import DONE, Refused, say
+from loommux_host.command_line.reporting import DONE, Refused, say
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -35,9 +35,8 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(listener: socket.socket, *, browser: bool) -> None:
-    from loommux_host.webserver import WebServer
-
-    from .gateway import Gateway
+    from loommux_host.console.gateway import Gateway
+    from loommux_host.web.uvicorn_server import WebServer
 
     stop = asyncio.Event()
     gateway = Gateway()

@@ -10,12 +10,12 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from loommux_host.config import ConfigError, load, parse
-from loommux_host.doctor import findings
-
-from . import trial
-from .checks import Check, all_of
-from .outcome import DONE, FAILED, json_argument, say, show, show_json
+from loommux_host.command_line.reporting import DONE, FAILED, json_argument, say, show, show_json
+from loommux_host.command_line.server_options import parse
+from loommux_host.config import ConfigError, load
+from loommux_host.diagnosis import trial_run
+from loommux_host.diagnosis.kernel_checks import findings
+from loommux_host.diagnosis.machine_checks import Check, all_of
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
@@ -53,10 +53,10 @@ def _checks(flags: list[str], *, with_trial: bool) -> Iterator[Check]:
         yield Check(one.subject, one.text, "ok" if one.good else "bad", None if one.good else "see docs/settings.md")
     if with_trial:
         say("starting a server with a kernel, to run a cell …")
-        yield _tried(trial.run(flags))
+        yield _tried(trial_run.run(flags))
 
 
-def _tried(went: trial.Trial) -> Check:
+def _tried(went: trial_run.Trial) -> Check:
     if went.failure is None:
         text = f"a server answered after {went.answered:.1f} s, the first cell was done after {went.first_result:.1f} s"
         return Check("trial", text)

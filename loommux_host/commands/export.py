@@ -7,8 +7,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .outcome import DONE, Refused, json_argument, say, show_json
-from .reach import find, kernel_argument
+from loommux_host.command_line.reach import find, kernel_argument
+from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
 
 SECONDS = 300.0
 

@@ -11,16 +11,16 @@ import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from .hosts import HOSTS, Entry, Host, Scope
-from .outcome import DONE, Refused, json_argument, say, show, show_json
-from .settingsfile import SettingsFile
+from loommux_host.command_line.remote_server import mcp_url, token_file
+from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show, show_json
+from loommux_host.installation.configuration_file import SettingsFile
+from loommux_host.installation.mcp_hosts import HOSTS, Entry, Host, Scope
 
 SCOPES: tuple[Scope, ...] = ("user", "project")
 DEFAULT_NAME = "loommux"
 RESOURCE_HEADER = "X-Loommux-Resource"
-DEFAULT_MCP_PATH = "/mcp"
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -79,8 +79,8 @@ def _check(options: Namespace) -> None:
         raise Refused("invalid_argument", "--resource and --token-file need --http")
     if options.http is not None and options.flags:
         raise Refused("invalid_argument", "with --http no server is started that flags could be for")
-    if options.token_file is not None and not Path(options.token_file).expanduser().is_file():
-        raise Refused("invalid_argument", f"--token-file {options.token_file} is not there")
+    if options.token_file is not None:
+        token_file(options.token_file)
 
 
 def _clients(options: Namespace) -> list[str]:
@@ -115,19 +115,12 @@ def _planned(options: Namespace, client: str) -> Change:
 def _entry(options: Namespace, host: Host) -> Entry:
     if options.http is None:
         return host.local([*_command(), *options.flags])
-    url, resource = _url(options.http), options.resource or Path.cwd().name or DEFAULT_NAME
+    url, resource = mcp_url(options.http, "--http "), options.resource or Path.cwd().name or DEFAULT_NAME
     if host.remote is not None and options.token_file is None:
         return host.remote(url, {RESOURCE_HEADER: quote(resource, safe="")})
     # A token has no place in a host's file, least of all in one that is shared.
-    token = ["--token-file", str(Path(options.token_file).expanduser().absolute())] if options.token_file else []
+    token = ["--token-file", str(token_file(options.token_file).absolute())] if options.token_file else []
     return host.local([*_command(), "connect", url, "--resource", resource, *token])
-
-
-def _url(given: str) -> str:
-    parts = urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise Refused("invalid_argument", f"--http {given!r} is not possible: a URL like http://127.0.0.1:8801/mcp")
-    return given if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}{DEFAULT_MCP_PATH}"
 
 
 def _command() -> list[str]:

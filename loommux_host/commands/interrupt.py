@@ -8,8 +8,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from .outcome import DONE, RUNNING, json_argument, show, show_json
-from .reach import find, kernel_argument
+from loommux_host.command_line.reach import find, kernel_argument
+from loommux_host.command_line.reporting import DONE, RUNNING, json_argument, show, show_json
 
 SECONDS = 30.0
 

@@ -7,10 +7,10 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from loommux_host.succession import Waiting
-
-from .outcome import DONE, FAILED, json_argument, say, show, show_json
-from .reach import Place, places, server_argument, wait_for, waiting
+from loommux_host.command_line.reach import Place, places, server_argument, wait_for, waiting
+from loommux_host.command_line.reporting import DONE, FAILED, json_argument, say, show, show_json
+from loommux_host.facts.phrases import cell
+from loommux_host.succession.takeover import Waiting
 
 COLUMNS = ("KERNEL", "ID", "STATE", "CELL", "IDLE", "MEMORY", "CELLS", "HELD BY")
 
@@ -61,7 +61,7 @@ def _shown(place: Place) -> str:
     ordered = sorted(place.kernels, key=lambda k: (homes.get(k["home"] or k["resource_id"], ""), bool(k["home"])))
     rows = [COLUMNS, *map(_row, ordered)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
@@ -87,8 +87,7 @@ def _state(kernel: dict[str, Any]) -> str:
 
 
 def _cell(execution: dict[str, Any]) -> str:
-    number = execution.get("execution")
-    return f"In [{' ' if number is None else number}] {_seconds(execution.get('elapsed_seconds') or 0)}"
+    return f"{cell(execution.get('execution'))} {_seconds(execution.get('elapsed_seconds') or 0)}"
 
 
 def _seconds(seconds: float) -> str:

@@ -13,14 +13,14 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .outcome import DONE, Refused, show
+from loommux_host.command_line.reporting import DONE, Refused, show
 
 #: The spec's name in Jupyter's lists, as in ``jupyter console --kernel loommux``.
 NAME = "loommux"
 _HERE = Path(__file__).parent.parent
 #: In an installed package, and in a checkout.
 _SOURCES = (_HERE / "spec", _HERE.parent / "kernelspec")
-PROXY = "loommux_host.proxy"
+PROXY = "loommux_host.jupyter.proxy"
 
 
 def arguments(parser: ArgumentParser) -> None:

@@ -10,14 +10,14 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from loommux_host.phrases import duration
-from loommux_kernel.client import DaemonError
+from loommux_host.command_line.output_follower import Following
+from loommux_host.command_line.reach import Found, find, kernel_argument
+from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
+from loommux_host.facts.phrases import duration
+from loommux_kernel.shared.api_client import DaemonError
+from loommux_kernel.shared.protocol import Stream
 
-from .following import Following
-from .outcome import DONE, Refused, json_argument, say, show_json
-from .reach import Found, find, kernel_argument
-
-STREAMS = ("combined", "stdout", "stderr", "result", "traceback")
+STREAMS = tuple(map(str, Stream))
 #: How often the next cell is looked for.
 LOOK_SECONDS = 0.5
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from .outcome import DONE, json_argument, say, show, show_json
-from .reach import find, kernel_argument
+from loommux_host.command_line.reach import find, kernel_argument
+from loommux_host.command_line.reporting import DONE, json_argument, say, show, show_json
 
 SECONDS = 180.0
 

@@ -11,12 +11,11 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from loommux_host.phrases import duration
-from loommux_kernel.client import DaemonError
-
-from .following import Following
-from .outcome import DONE, FAILED, RUNNING, Refused, json_argument, say, show_json
-from .reach import Found, complete_kernels, find, server_argument
+from loommux_host.command_line.output_follower import Following
+from loommux_host.command_line.reach import Found, complete_kernels, find, server_argument
+from loommux_host.command_line.reporting import DONE, FAILED, RUNNING, Refused, json_argument, say, show_json
+from loommux_host.facts.phrases import duration
+from loommux_kernel.shared.api_client import DaemonError
 
 #: How long, in seconds, the answer to a cell that has ended may take.
 RESULT_SECONDS = 30.0

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-from driving import Place
-from http_driving import Web, web
-from servers import agent, common_place, lines, place, start
+from tests.e2e.fixtures import agent, common_place, lines, place, server, start
 
 __all__ = ["agent", "common_place", "lines", "place", "server", "start"]
-
-
-@pytest.fixture(scope="module")
-async def server(common_place: Place) -> AsyncIterator[Web]:
-    """One HTTP server for all tests of a module; each works in kernels of its own names."""
-    async with web(common_place) as made:
-        yield made

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from driving import Agent, Place, serving
-from http_driving import configure
 from packaging.requirements import Requirement
-from shown import printed
+
+from tests.e2e.driving import Agent, Place, configure, serving
+from tests.e2e.shown import printed
 
 pytestmark = [
     pytest.mark.anyio,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from driving import Agent
-from oracle import is_alive, living_kernel_of, started_by
+
+from tests.e2e.driving import Agent
+from tests.e2e.oracle import is_alive, living_kernel_of, started_by
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from driving import Agent, Place, serving, text_of, until
-from oracle import living_kernel_of, server_of
-from shown import lines_of
+
+from tests.e2e.driving import Agent, Place, serving, text_of, until
+from tests.e2e.oracle import living_kernel_of, server_of
+from tests.e2e.shown import lines_of
 
 pytestmark = pytest.mark.anyio
 

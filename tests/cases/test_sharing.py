@@ -9,8 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
-from driving import Agent, Place, attached, foreign, text_of, until
-from http_driving import Web, configure, web
+
+from tests.e2e.driving import Agent, Place, attached, configure, foreign, text_of, until
+from tests.e2e.http_driving import Web, web
 
 pytestmark = pytest.mark.anyio
 

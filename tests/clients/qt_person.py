@@ -13,7 +13,7 @@ from typing import Any
 from qtconsole.qtconsoleapp import JupyterQtConsoleApp
 from qtpy import QtCore
 
-from loommux_host import attached
+from loommux_host.jupyter import console_clients
 
 
 class Hands(QtCore.QObject):
@@ -47,7 +47,7 @@ def main(connection_file: str) -> None:
             hands.asked.emit(json.loads(line))
 
     JupyterQtConsoleApp.start = start  # pyright: ignore
-    attached.qtconsole(connection_file)
+    console_clients.qtconsole(connection_file)
 
 
 if __name__ == "__main__":

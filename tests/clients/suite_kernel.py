@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 from loommux_kernel.app import run
-from loommux_kernel.protocol import LaunchFile
+from loommux_kernel.shared.protocol import LaunchFile
 
 directory = Path(tempfile.mkdtemp(prefix="lm-"))  # in TMPDIR, which is the test's
 (directory / "fd").mkdir()

@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from jupyter import PATIENCE, Terminal, until
+
+from tests.clients.jupyter import PATIENCE, Terminal, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a keeper")
 

@@ -18,9 +18,10 @@ import jupyter_kernel_test
 import nbclient
 import nbformat
 import pytest
-from jupyter import LOOMMUX, PATIENCE, Agent, until
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+
+from tests.clients.jupyter import LOOMMUX, PATIENCE, Agent, until
 
 
 @pytest.fixture

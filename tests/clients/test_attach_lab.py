@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jupyter import PATIENCE, Agent, until
-from lab import Lab, Notebook
 from playwright.sync_api import Page, expect
+
+from tests.clients.jupyter import PATIENCE, Agent, until
+from tests.clients.lab import Lab, Notebook
 
 #: Where the pictures of docs/attach.md go, when they are to be made anew.
 PICTURES = os.environ.get("LOOMMUX_PICTURES")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jupyter import PATIENCE, Agent, until
+from tests.clients.jupyter import PATIENCE, Agent, until
 
 PERSON = Path(__file__).with_name("qt_person.py")
 

@@ -19,8 +19,9 @@ import httpx2
 import nbformat
 import psutil
 import pytest
-from conftest import LISTENING, PATIENCE
 from jupyter_client.blocking.client import BlockingKernelClient
+
+from tests.clients.conftest import LISTENING, PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from servers import agent, common_place, lines, place, start
+from tests.e2e.fixtures import agent, common_place, lines, place, server, start
 
-__all__ = ["agent", "common_place", "lines", "place", "start"]
+__all__ = ["agent", "common_place", "lines", "place", "server", "start"]

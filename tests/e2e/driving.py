@@ -21,7 +21,8 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
-from trees import below
+
+from tests.e2e.trees import below
 
 COMMAND = [sys.executable, "-m", "loommux_host.cli"]
 MARK = "TEST_MARK_OF_A_SERVER"
@@ -106,8 +107,8 @@ class Agent:
         assert result.is_error, text_of(result)
         return text_of(result)
 
-    async def run(self, source: str) -> str:
-        return await self.text("run_cell", freeform=source)
+    async def run(self, source: str, **arguments: Any) -> str:
+        return await self.text("run_cell", freeform=source, **arguments)
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
@@ -130,15 +131,37 @@ async def serving(place: Place, *flags: str, mode: str = "legacy", cwd: Path | N
     parameters = StdioServerParameters(
         command=COMMAND[0], args=[*COMMAND[1:], *flags], env=place.environment, cwd=cwd or place.workspace
     )
-    failure: Exception | None = None
     with place.errors.open("a") as errors:
-        async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
-            try:
-                yield Agent(client, mode)
-            except Exception as error:  # the client's task groups would wrap it in groups
-                failure = error
+        async with mcp_client(stdio_client(parameters, errlog=errors), mode) as client:
+            yield Agent(client, mode)
+
+
+@asynccontextmanager
+async def mcp_client(transport: Any, mode: str) -> AsyncIterator[Client]:
+    """The official client; an error inside comes out as it is, not in the groups of the client's tasks."""
+    failure: Exception | None = None
+    async with Client(transport, mode=mode) as client:
+        try:
+            yield client
+        except Exception as error:
+            failure = error
     if failure is not None:
         raise failure
+
+
+def configure(place: Place, text: str) -> None:
+    directory = place.workspace / ".loommux"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    (directory / "config.py").write_text(text)
+    (directory / "config.py").chmod(0o600)
+
+
+def interpreter(place: Place, script: str) -> None:
+    """Have a shell script stand for the interpreter of the kernels there."""
+    path = place.workspace / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    configure(place, f"kernel_python = {str(path)!r}")
 
 
 class Lines:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-from driving import COMMAND, PATIENCE, Agent, Place, text_of, until
-from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
+
+from tests.e2e.driving import COMMAND, PATIENCE, Agent, Place, mcp_client, until
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 HANDSHAKE = "2025-11-25"
@@ -39,16 +39,10 @@ class Web:
 
     @contextlib.asynccontextmanager
     async def agent(self, mode: str = "legacy", **headers: str) -> AsyncIterator[Agent]:
-        failure: Exception | None = None
         async with self.http(**headers) as http:
             transport = streamable_http_client(f"{self.base}/mcp", http_client=http)
-            async with Client(transport, mode=mode) as client:
-                try:
-                    yield Agent(client, mode)
-                except Exception as error:  # the client's task groups would wrap it in groups
-                    failure = error
-        if failure is not None:
-            raise failure
+            async with mcp_client(transport, mode) as client:
+                yield Agent(client, mode)
 
     async def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
@@ -96,13 +90,6 @@ async def refused_start(place: Place, *flags: str) -> str:
     return place.log()[already:]
 
 
-def configure(place: Place, text: str) -> None:
-    directory = place.workspace / ".loommux"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    (directory / "config.py").write_text(text)
-    (directory / "config.py").chmod(0o600)
-
-
 class Session:
     """A session of the handshake era, request by request."""
 
@@ -134,6 +121,3 @@ def initialize() -> dict[str, Any]:
 
 def images(result: CallToolResult) -> int:
     return sum(block.type == "image" for block in result.content)
-
-
-__all__ = ["Agent", "Session", "Web", "configure", "images", "initialize", "refused_start", "start", "text_of", "web"]

@@ -8,7 +8,8 @@ import sqlite3
 from pathlib import Path
 
 import psutil
-from driving import Agent
+
+from tests.e2e.driving import Agent
 
 
 async def kernel_of(agent: Agent) -> tuple[int, psutil.Process]:

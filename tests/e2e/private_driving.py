@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx2
-from driving import PATIENCE, Place
 
-from loommux_host.discovery import Server, living_servers
+from loommux_host.processes.running_servers import Server, living_servers
+from tests.e2e.driving import PATIENCE, Place
 
 SCHEME = "http+unix://"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from driving import Agent, text_of
 from mcp_types import CallToolResult, ImageContent
+
+from tests.e2e.driving import Agent, text_of
 
 OPENING, CLOSING = "<loommux-notice>", "</loommux-notice>"
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import PATIENCE, Agent, Place
-from http_driving import Web, web
 
 from loommux_host import cli, settings
-from loommux_host.commands import everything
+from loommux_host.command_line.dispatch import everything
+from tests.e2e.driving import PATIENCE, Agent, Place
+from tests.e2e.http_driving import Web
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,12 +59,6 @@ def commands() -> list[str]:
     """Every command that a reader may type, once, without its comment."""
     lines = (line.partition("  #")[0].strip() for _, text in blocks("sh") for line in text.splitlines())
     return list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
-
-
-@pytest.fixture(scope="module")
-async def server(common_place: Place) -> AsyncIterator[Web]:
-    async with web(common_place) as made:
-        yield made
 
 
 @pytest.fixture

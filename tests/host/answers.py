@@ -1,15 +1,16 @@
-"""Answers to render, with few words: what tests of rendering share."""
+"""Answers to render, with few words, and answers that a service gave, taken as a face takes them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from loommux_host.limits import Limits
-from loommux_host.render import Rendered, TextBlock, render
-from loommux_host.results import Answer, CellAnswer, ExecutionFacts, KernelFacts
-from loommux_kernel.protocol import Counts, Origin, OriginKind, State
+from loommux_host.facts.result_limits import Limits
+from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, KernelFacts, Refusal
+from loommux_host.rendering.message import Rendered, TextBlock, render
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State
 
+A = TypeVar("A", bound=Answer)
 NOW = 1_800_000_000.0
 KERNEL = KernelFacts("k1", "report-cleanup", process=2, pid=4711, busy=False)
 SESSION = Origin(OriginKind.SESSION, "claude-1a2b3c4d", "caller-1")
@@ -52,3 +53,15 @@ def fields_of(answer: Answer, **limits: Any) -> dict[str, Any]:
     fields = rendered(answer, structured=True, **limits).structured
     assert fields is not None
     return fields
+
+
+def of(kind: type[A], answer: Answer) -> A:
+    """The answer, handed over."""
+    assert isinstance(answer, kind), answer
+    answer.delivered()
+    return answer
+
+
+def refused(answer: Answer) -> tuple[str, str]:
+    refusal = of(Refusal, answer)
+    return refusal.status, refusal.message

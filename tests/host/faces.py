@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from loommux_host.calls import Calls
-from loommux_host.limits import Limits
-from loommux_host.results import Answer, CellAnswer, ExecutionFacts, Refusal
-from loommux_host.service import Service
-from loommux_host.tools import TOOLS
-from loommux_kernel.protocol import Counts, Origin, OriginKind, State
-from loommux_kernel.records import DisplayRecord
+from loommux_host.facts.result_limits import Limits
+from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, Refusal
+from loommux_host.mcp.tool_calls import Calls
+from loommux_host.mcp.tools import TOOLS
+from loommux_host.usecases.service import Service
+from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, State
+from loommux_kernel.shared.record_types import DisplayRecord
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 

@@ -28,7 +28,8 @@ def note(*pids: int) -> None:
 def child(count: str = "1") -> None:
     """Ordinary children."""
     for _ in range(int(count)):
-        note(os.spawnlp(os.P_NOWAIT, "sleep", "sleep", LIFE))
+        # Unlike `spawnlp`, this returns when the child runs its program.
+        note(os.posix_spawnp("sleep", ["sleep", LIFE], os.environ))
 
 
 def daemon(count: str = "1") -> None:

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from answers import KERNEL, NOW, cell, execution, fields_of
 
-from loommux_host import words
-from loommux_host.results import (
+from loommux_host.facts import refusals, status_words
+from loommux_host.facts.results import (
     Answer,
     ExecutionStatusAnswer,
     InterruptAnswer,
@@ -19,25 +18,26 @@ from loommux_host.results import (
     StatusAnswer,
     WatchAnswer,
 )
-from loommux_host.tools import TOOLS
-from loommux_host.words import Word
-from loommux_kernel.protocol import OriginKind, State
+from loommux_host.facts.status_words import Word
+from loommux_host.mcp.tools import TOOLS
+from loommux_kernel.shared.protocol import OriginKind, State
+from tests.host.answers import KERNEL, NOW, cell, execution, fields_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "reference.md").read_text()
 COMMON = "Fields of every result"
 TABLES = {
-    "States of an execution": words.STATES,
-    "What `interrupt` answers": words.INTERRUPTS,
-    "What `wait` answers about a watch": words.WATCHES,
-    "What `restart` answers": words.RESTARTS,
-    "States of a kernel": words.KERNELS,
-    "Why output is left out": words.OMISSIONS,
-    "Refusals": words.REFUSALS,
-    "Starts that fail": words.STARTS,
+    "States of an execution": status_words.STATES,
+    "What `interrupt` answers": status_words.INTERRUPTS,
+    "What `wait` answers about a watch": status_words.WATCHES,
+    "What `restart` answers": status_words.RESTARTS,
+    "States of a kernel": status_words.KERNELS,
+    "Why output is left out": status_words.OMISSIONS,
+    "Refusals": refusals.REFUSALS,
+    "Starts that fail": status_words.STARTS,
 }
 ANSWERS: dict[str, Answer] = {
-    "Fields of a refusal": words.refuse("empty_cell"),
+    "Fields of a refusal": refusals.refuse("empty_cell"),
     "Fields of run_cell and wait": cell("x\n"),
     "Fields of wait for a watch": WatchAnswer(kernel=KERNEL, now=NOW),
     "Fields of execution_status": ExecutionStatusAnswer(kernel=KERNEL, now=NOW, execution=execution()),
@@ -90,7 +90,7 @@ def test_every_status_word_stands_there_with_its_meaning_and_text(title: str) ->
 def test_no_status_word_is_in_the_code_that_is_not_in_a_table() -> None:
     known = set().union(*TABLES.values())
     used: set[str] = set()
-    for path in (ROOT / "loommux_host").glob("*.py"):
+    for path in (ROOT / "loommux_host").rglob("*.py"):
         source = path.read_text()
         used |= set(re.findall(r'\b(?:refuse|ConfigError|Refusal)\(\s*(?:status=)?"(\w+)"', source))
         used |= set(re.findall(r'\bbody_omitted\s*=+\s*"(\w+)"', source))
@@ -98,7 +98,7 @@ def test_no_status_word_is_in_the_code_that_is_not_in_a_table() -> None:
 
 
 def test_states_and_kinds_of_the_protocol_stand_there() -> None:
-    assert set(words.STATES) == set(State)
+    assert set(status_words.STATES) == set(State)
     for kind in OriginKind:
         assert f"`{kind}`" in section("Fields of execution_status")
 

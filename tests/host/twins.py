@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loommux_host.bodies import Bodies
-from loommux_host.channel import Channel
-from loommux_host.kernel import Kernel
-from loommux_host.memory_channel import Code, MemoryCell, MemoryChannel, MemoryProcess
-from loommux_host.observing import Place
-from loommux_host.process import Process, StartFailed
-from loommux_host.registry import Registry
-from loommux_host.service import Service
-from loommux_host.sessions import Caller, LeaseHooks, OneKernel, Sessions
-from loommux_kernel.protocol import LaunchFile, Origin, OriginKind, State
+from loommux_host.kernels.channel import Channel
+from loommux_host.kernels.kernel import Kernel
+from loommux_host.kernels.registry import Registry
+from loommux_host.processes.process_protocol import Process, StartFailed
+from loommux_host.sessions.callers import Caller, LeaseHooks, OneKernel, Sessions
+from loommux_host.usecases.inspection import Place
+from loommux_host.usecases.result_bodies import Bodies
+from loommux_host.usecases.service import Service
+from loommux_kernel.shared.protocol import LaunchFile, Origin, OriginKind, State
+from tests.host.memory_channel import Code, MemoryCell, MemoryChannel, MemoryProcess
 
 ME = Caller("me", "claude-11111111")
 OTHER = Caller("other", "claude-22222222")

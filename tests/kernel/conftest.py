@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kernel_process import Client, KernelProcess, Launch
+
+from tests.kernel.kernel_process import Client, KernelProcess, Launch
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session
 
-from loommux_kernel.protocol import (
+from loommux_kernel.shared.protocol import (
     CONTROL_PREFIX,
     EVENT_TOPIC,
     EVENT_TYPE,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_process import TIMEOUT, KernelProcess
-
-from loommux_kernel.protocol import Stream
-from loommux_kernel.records import DisplayRecord, ExecutionRecord, RecordReader
+from loommux_kernel.shared.protocol import Stream
+from loommux_kernel.shared.record_types import DisplayRecord, ExecutionRecord
+from loommux_kernel.shared.records.reader import RecordReader
+from tests.kernel.kernel_process import TIMEOUT, KernelProcess
 
 
 def text(kernel: KernelProcess, serial: int, stream: Stream = Stream.COMBINED) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernel_process import Client, KernelProcess, Launch
 
-from loommux_kernel.protocol import ExecutionEnded, ExecutionStarted, NoticeGiven, OutputArrived, Reply, State
+from loommux_kernel.shared.protocol import ExecutionEnded, ExecutionStarted, NoticeGiven, OutputArrived, Reply, State
+from tests.kernel.kernel_process import Client, KernelProcess, Launch
 
 
 def test_a_cell_runs_and_its_reply_tells_how_it_ended(server: Client) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kernel_process import Launch
-
-from loommux_kernel.protocol import ExecutionEnded
+from loommux_kernel.shared.protocol import ExecutionEnded
+from tests.kernel.kernel_process import Launch
 
 STALL = """\
 import threading
-from loommux_kernel import output, recordstore
+from loommux_kernel.capture import output
+from loommux_kernel.shared.records import database
 output.STALL_SECONDS = 0.2
-go, write = threading.Event(), recordstore.Store.apply
+go, write = threading.Event(), database.Store.apply
 def held(*args, **options):
     go.wait(60)
     return write(*args, **options)
-recordstore.Store.apply = held
+database.Store.apply = held
 print("x" * 6000)
 """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernel_process import KernelProcess, Launch
 
 from loommux_kernel import startup
-from loommux_kernel.ends import End
-from loommux_kernel.protocol import ExecutionStarted, Origin, OriginKind, State
-from loommux_kernel.records import RecordReader
+from loommux_kernel.executions.end_states import End
+from loommux_kernel.shared.protocol import ExecutionStarted, Origin, OriginKind, State
+from loommux_kernel.shared.records.reader import RecordReader
+from tests.kernel.kernel_process import KernelProcess, Launch
 
 WATCHDOG = 30
 

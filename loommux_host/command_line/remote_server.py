@@ -1,0 +1,28 @@
+"""A server over HTTP as a command line names it: the URL of its MCP, and the file with its token.
+
+Used by `commands.connect`, which goes there, and `commands.install`, which tells hosts to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from loommux_host.command_line.reporting import Refused
+from loommux_host.config import DEFAULT_PATH
+
+
+def mcp_url(given: str, flag: str = "") -> str:
+    """The URL, at the usual path if it has none; `flag` is named when it cannot be one. Raises `Refused`."""
+    parts = urlsplit(given)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise Refused("invalid_argument", f"{flag}{given!r} is not possible: a URL like http://127.0.0.1:8801/mcp")
+    return given if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}{DEFAULT_PATH}"
+
+
+def token_file(given: str) -> Path:
+    """The file that ``--token-file`` names. Raises `Refused`."""
+    path = Path(given).expanduser()
+    if not path.is_file():
+        raise Refused("invalid_argument", f"--token-file {given} is not there")
+    return path

@@ -1,0 +1,52 @@
+"""Jupyter's own clients, as ``loommux attach`` runs them.
+
+``python -m loommux_host.jupyter.console_clients console|qtconsole FILE``.
+
+Owns one thing: that Ctrl-C reaches the running cell. The clients refuse to interrupt a
+kernel that they have not started, but a kernel can be asked by a message. Everything else
+is theirs. Run in a process of its own by `commands.attach`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def interrupt(client: Any) -> None:
+    """Ask the kernel; it interrupts what runs, and tells who wanted it."""
+    client.control_channel.send(client.session.msg("interrupt_request", {}))
+
+
+def console(connection_file: str) -> None:
+    """The terminal client."""
+    from jupyter_console.app import ZMQTerminalIPythonApp  # pyright: ignore[reportMissingImports]
+
+    class Console(ZMQTerminalIPythonApp):
+        def handle_sigint(self, *arguments: Any) -> None:
+            if self.shell._executing:
+                interrupt(self.kernel_client)
+            else:
+                super().handle_sigint(*arguments)
+
+    Console.launch_instance(["--existing", connection_file])
+
+
+def qtconsole(connection_file: str) -> None:
+    """The window."""
+    from qtconsole.qtconsoleapp import JupyterQtConsoleApp  # pyright: ignore[reportMissingImports]
+
+    class Window(JupyterQtConsoleApp):
+        def init_colors(self, widget: Any) -> None:
+            """Called for every tab that is made, before it has its client."""
+            super().init_colors(widget)
+            widget.custom_interrupt = True
+            widget.custom_interrupt_requested.connect(lambda: interrupt(widget.kernel_client))
+
+    Window.launch_instance(["--existing", connection_file])
+
+
+CLIENTS = {"console": console, "qtconsole": qtconsole}
+
+if __name__ == "__main__":
+    CLIENTS[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,137 @@
+"""Counts tokens in a process of its own, which is started when a count is first needed.
+
+tiktoken holds the interpreter for a third of a second while it takes in the vocabulary, and
+keeps 48 MB: in a server, every call would wait for the one. Owns that process: a line of JSON
+for each question and each answer, ended by the end of its input, so that it never outlives
+its server, and by itself when nothing was asked for long. What bounds decide (`vocabulary.decided`)
+never gets there. Asked by `rendering.message` and `usecases.result_bodies`, in threads.
+
+Run as a module, it is that process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from loommux_host.facts.result_limits import TOKEN_LIMIT
+from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable, decided, encodable
+
+#: After so long without a question the process ends, and its memory is free.
+IDLE_SECONDS = 600.0
+#: Not from the working directory, which is a workspace with modules of its own.
+COMMAND = (sys.executable, "-P", "-m", "loommux_host.token_counting.counter")
+
+
+class Counter(Protocol):
+    """Counts o200k_base tokens. Both raise `VocabularyUnavailable`, and may be called from any thread."""
+
+    def counts(self, texts: Sequence[str]) -> list[int]: ...
+
+    def within_limit(self, text: str, limit: int = TOKEN_LIMIT) -> bool: ...
+
+
+class CountingProcess:
+    """Asks the process, one question at a time; starts it when it is not there."""
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        self._command = command
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text."""
+        return self._asked({"texts": list(map(encodable, texts))})
+
+    def within_limit(self, text: str, limit: int = TOKEN_LIMIT) -> bool:
+        """Whether `text` has at most `limit` tokens; asked only when no bound decides."""
+        known = decided(text, limit)
+        return self._asked({"text": encodable(text), "limit": limit}) if known is None else known
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        if self._process is not None:
+            self._process.kill()  # also while it is waited for
+        with self._lock:
+            self._drop()
+
+    def _asked(self, question: dict[str, Any]) -> Any:
+        line = json.dumps(question) + "\n"
+        with self._lock:
+            try:
+                answer = self._answer(line) or self._answer(line)  # it may have ended just now, having been idle
+            except OSError as error:
+                raise VocabularyUnavailable(f"the process that counts tokens cannot be started: {error}") from error
+        if not answer:
+            raise VocabularyUnavailable("the process that counts tokens ends at once; its reason is in the log")
+        said = json.loads(answer)
+        if "error" in said:
+            raise VocabularyUnavailable(said["error"])
+        return said["answer"]
+
+    def _answer(self, line: str) -> str:
+        """What it answers; nothing when it has ended, and then it is dropped."""
+        if self._process is None:
+            # a session of its own: Ctrl+C at the server's terminal is for the server
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+            atexit.register(self.close)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        answer = ""
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        if not answer:
+            self._drop()
+        return answer
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            atexit.unregister(self.close)
+            process.kill()
+            process.wait()
+            for end in (process.stdin, process.stdout):
+                try:
+                    end.close()  # pyright: ignore[reportOptionalMemberAccess]
+                except BrokenPipeError:
+                    continue
+
+
+COUNTING = CountingProcess()
+
+
+def main() -> None:
+    """Answer until the input ends, or until nothing has been asked for long."""
+    idle = _idle()
+    for line in sys.stdin:
+        idle.cancel()
+        question = json.loads(line)
+        try:
+            answer = {"answer": SHIPPED.counts(**question) if "texts" in question else SHIPPED.within_limit(**question)}
+        except VocabularyUnavailable as error:
+            answer = {"error": str(error)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+        idle = _idle()
+
+
+def _idle() -> threading.Timer:
+    timer = threading.Timer(IDLE_SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""However a server ends, everything it started ends with it, and no file stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.e2e.driving import COMMAND, Place, StartLines, interpreter, until
+
+pytestmark = pytest.mark.anyio
+
+BACKGROUND = """\
+import subprocess
+subprocess.Popen(["sleep", "1000"])
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+subprocess.Popen("sleep 1000 &", shell=True, env={}).wait()"""
+SLEEP = "%%loommux --wait 60 --silence 60\nimport time; print('asleep'); time.sleep({seconds})"
+ENDS = ["eof", "SIGTERM", "SIGINT", "SIGHUP"]
+
+
+async def _nothing_left(place: Place) -> None:
+    assert await asyncio.to_thread(place.wait_until_empty) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.case("R12")
+async def test_a_server_that_ends_in_order_leaves_nothing(lines: StartLines, place: Place, end: str) -> None:
+    server = await lines().open()
+    await server.cell(BACKGROUND)
+    children = len(place.processes())
+    assert children >= 5  # server, guards, kernel, sleepers
+    if end == "eof":
+        server.stdin.close()
+    else:
+        server.process.send_signal(getattr(signal, end))
+    assert await server.exit_code() == 0
+    assert await server.rest() == b""
+    await _nothing_left(place)
+    assert [p.name for p in place.temporary.iterdir()] == ["stderr"]
+
+
+@pytest.mark.parametrize("end", ["eof", "SIGTERM"])
+async def test_calls_in_flight_may_finish_within_two_seconds(lines: StartLines, end: str) -> None:
+    server = await lines().open()
+    await server.cell("1")
+    cell = server.begin_cell(SLEEP.format(seconds=0.7) + "; print('slept')")
+    server.request("ping", id="p")
+    await server.answer("p")
+    server.stdin.close() if end == "eof" else server.process.send_signal(getattr(signal, end))
+    answer = await server.answer(cell)
+    assert "slept" in answer["result"]["content"][0]["text"]
+    assert await server.exit_code() == 0
+
+
+@pytest.mark.parametrize("end", ["eof", "SIGTERM"])
+async def test_calls_in_flight_are_then_answered_as_running(lines: StartLines, end: str) -> None:
+    server = await lines().open()
+    await server.cell("1")
+    cell = server.begin_cell(SLEEP.format(seconds=100))
+    server.request("ping", id="p")
+    await server.answer("p")
+    server.stdin.close() if end == "eof" else server.process.send_signal(getattr(signal, end))
+    answer = await server.answer(cell)
+    text = answer["result"]["content"][0]["text"]
+    assert answer["result"]["isError"] is False
+    assert "Running" in text
+    assert "asleep" in text
+    assert await server.exit_code() == 0
+
+
+async def test_a_server_ends_before_its_kernel_was_ever_needed(lines: StartLines, place: Place) -> None:
+    server = await lines().open()
+    server.stdin.close()
+    assert await server.exit_code() == 0
+    await _nothing_left(place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the interpreter")
+async def test_a_call_that_waits_for_a_kernel_to_start_is_answered_when_the_server_ends(
+    lines: StartLines, place: Place
+) -> None:
+    interpreter(place, "exec sleep 1000")
+    server = await lines().open()
+    cell = server.begin_cell("1")
+    server.request("ping", id="p")
+    await server.answer("p")
+    server.stdin.close()
+    answer = await server.answer(cell)
+    assert answer["result"]["isError"] is True
+    assert answer["result"]["content"][0]["text"].startswith("server_stopping")
+    assert await server.exit_code() == 0
+    await _nothing_left(place)
+
+
+async def test_a_client_that_only_closes_its_reading_end_is_gone_too(lines: StartLines, place: Place) -> None:
+    server = await lines().open()
+    await server.cell("1")
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    server.request("ping")
+    assert await server.exit_code() == 0
+    await _nothing_left(place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("when", ["idle", "busy"])
+@pytest.mark.case("R12")
+async def test_a_killed_server_takes_everything_with_it_within_five_seconds(
+    lines: StartLines, place: Place, when: str
+) -> None:
+    server = await lines().open()
+    await server.cell(BACKGROUND)
+    if when == "busy":
+        await server.cell("%%loommux --wait 0.2 --silence 0.2\nwhile True: pass")
+    others = [p for p in place.processes() if p.pid != server.process.pid]
+    server.process.kill()
+    await server.exit_code()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, others, 5)
+    assert alive == []
+    await _nothing_left(place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.case("R12")
+async def test_a_server_whose_host_is_killed_ends(lines: StartLines, place: Place) -> None:
+    script = f"import subprocess, sys, time\nsubprocess.Popen({COMMAND!r}, stdin=subprocess.PIPE)\ntime.sleep(1000)"
+    host = lines(command=[sys.executable, "-c", script], stdin=subprocess.DEVNULL)
+
+    async def kernel_is_there() -> bool:
+        return len(place.processes()) >= 5
+
+    await until(kernel_is_there)
+    os.kill(host.process.pid, signal.SIGKILL)
+    await _nothing_left(place)
