@@ -14,7 +14,12 @@ NUMBERS = {
     "R": (1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13, 16, 21, 22, 24),
     "S": (1, 2, 3, 5),
 }
-CASES = {f"{area}{number:02}" for area, numbers in NUMBERS.items() for number in numbers}
+# The second set, found by use, attack and public reports; those that are open are not in it yet.
+FIELD = {"N": (*range(1, 6), *range(11, 23)), "X": (*range(1, 24), 27, 28, 32, 33, 34)}
+
+
+def ids(numbers_by_area: dict[str, tuple[int, ...]]) -> set[str]:
+    return {f"{area}{number:02}" for area, numbers in numbers_by_area.items() for number in numbers}
 
 
 def marked(path: Path) -> Iterator[str]:
@@ -27,5 +32,6 @@ def marked(path: Path) -> Iterator[str]:
 
 
 def test_each_reported_fault_has_a_test() -> None:
-    assert len(CASES) == 45
-    assert {case for path in TESTS.rglob("test_*.py") for case in marked(path)} == CASES
+    assert len(ids(NUMBERS)) == 45
+    held = {case for path in TESTS.rglob("test_*.py") for case in marked(path)}
+    assert ids(NUMBERS) <= held <= ids(NUMBERS) | ids(FIELD)
