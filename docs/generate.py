@@ -18,6 +18,7 @@ from loommux_host.api.endpoint_table import endpoints
 from loommux_host.command_line import catalogue
 from loommux_host.command_line.reporting import EXITS, WORDS
 from loommux_host.command_line.server_options import parser as server_parser
+from loommux_kernel.shared import header
 
 DOCS = Path(__file__).resolve().parent
 #: What each setting is for.
@@ -173,7 +174,19 @@ def design_page() -> str:
     return page
 
 
+def reference_page() -> str:
+    """The page as it is, with the options of the cell header as the parser has them."""
+    page = (DOCS / "reference.md").read_text()
+    begin, end = "<!-- header: written by docs/generate.py -->\n\n", "\n\n<!-- header -->"
+    before, _, rest = page.partition(begin)
+    after = rest.partition(end)[2]
+    assert rest and after, "reference.md has no place for the options of the header"
+    rows = [[f"`{f'{one.name} {one.takes}'.rstrip()}`", one.does] for one in header.OPTIONS]
+    return f"{before}{begin}```text\n{header.USAGE}\n```\n\n{table(['option', 'does'], rows)}{end}{after}"
+
+
 PAGES = {
+    "reference.md": reference_page,
     "commands.md": command_page, "settings.md": settings_page, "api.md": api_page, "design.md": design_page,
     "images/house-host.svg": lambda: house_picture("loommux_host"),
     "images/house-kernel.svg": lambda: house_picture("loommux_kernel"),

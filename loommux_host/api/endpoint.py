@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 CODES = {
     "kernel_not_found": 404, "execution_not_found": 404, "process_not_found": 404, "records_gone": 404,
     "records_unreadable": 404, "records_behind": 404, "watch_not_found": 404,
-    "busy": 409, "not_yours": 409, "kernel_died": 409, "kernel_busy": 409, "other_home": 409,
+    "busy": 409, "not_yours": 409, "kernel_died": 409, "kernel_busy": 409, "other_home": 409, "claimed": 409,
     "kernel_unresponsive": 409, "kernel_start_failed": 409, "too_many_kernels": 409, "idle": 409, "not_running": 409,
     "server_stopping": 503,
 }  # fmt: skip

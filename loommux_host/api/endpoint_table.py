@@ -158,7 +158,7 @@ def endpoints(api: Api) -> list[Endpoint]:
 
     table = [
         Endpoint("GET", "/api/resources", "All kernels.", api.resources, answer=RESOURCES, errors=NONE),
-        Endpoint("POST", "/api/resources", "Open a child.", api.open, body=[PATH, CONTEXT], errors=CONFLICT),
+        Endpoint("POST", "/api/resources", "Open a kernel.", api.open, body=[PATH, CONTEXT], errors=CONFLICT),
         Endpoint("GET", "/api/resources/lookup", "Find one.", api.lookup, query=[PATH, CONTEXT], answer=RESOURCE),
         Endpoint("POST", "/api/resources/recycle-idle", "End what is idle and not held.", api.recycle_idle, body=[]),
         Endpoint("POST", "/api/resources/recycle-all", "End all kernels.", api.recycle_all, body=[]),
@@ -182,6 +182,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("POST", f"{ONE}/interrupt", "Interrupt a cell.", api.interrupt, body=[EXECUTION], errors=CONFLICT),
         Endpoint("POST", f"{ONE}/restart", "Replace its process.", api.restart, body=[], errors=CONFLICT),
         Endpoint("POST", f"{ONE}/health", "Ask it to answer.", api.kernel_health, body=[]),
+        Endpoint("POST", f"{ONE}/release", "Nobody holds it alone any more.", api.release, body=[], errors=CONFLICT),
         Endpoint("POST", f"{ONE}/recycle", "End it with its children.", api.recycle, body=[FORCE], errors=CONFLICT),
         Endpoint("GET", "/api/lease-policy", "The lease policy.", api.lease_policy, errors=NONE),
         Endpoint("PUT", "/api/lease-policy", "Begin a generation of it.", api.change_policy, body=POLICY, errors=NONE),

@@ -69,7 +69,7 @@ class Api:
 
     async def open(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         who = caller_of(request)
-        kernel, new = self.fleet.open_child(arguments["path"], arguments["context"] or who.kernel, who)
+        kernel, new = self.fleet.open(arguments["path"], arguments["context"] or who.kernel, who)
         return {**await self.fleet.snapshot(kernel), "opened": new}
 
     async def lookup(self, request: Request, arguments: Arguments) -> dict[str, Any]:
@@ -87,6 +87,10 @@ class Api:
     async def rename(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         who, kernel = self._changing(request)
         return {"ok": True, "name": await self.fleet.rename(kernel, arguments["name"], who)}
+
+    async def release(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        who, kernel = self._changing(request)
+        return {"ok": True, "released": self.fleet.release(kernel, who)}
 
     async def recycle(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         who, kernel = self._changing(request)

@@ -53,6 +53,9 @@ COMMANDS: Mapping[str, Command] = {
         "kernels", "list every kernel of every server of yours",
         ("loommux kernels", "loommux kernels --json | python -m json.tool"),
     ),
+    "create": Command(
+        "create", "open a kernel by name", ("loommux create report", "loommux create /report/build"),
+    ),
     "run": Command(
         "run", "run a cell in a kernel",
         ("loommux run 'len(rows)'", "loommux run --kernel report - < check.py", "loommux run --wait 5 --json 'fit()'"),
@@ -67,6 +70,9 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "restart": Command("restart", "replace a kernel's process", ("loommux restart report",)),
     "recycle": Command("recycle", "end a kernel", ("loommux recycle report", "loommux recycle report --force")),
+    "release": Command(
+        "release", "let others work in a kernel that one session holds alone", ("loommux release report",),
+    ),
     "attach": Command(
         "attach", "attach a Jupyter client to a kernel", ("loommux attach", "loommux attach report --qtconsole"),
     ),

@@ -76,7 +76,7 @@ def _row(kernel: dict[str, Any]) -> tuple[str, ...]:
         "-" if kernel["busy"] or kernel["idle_since"] is None else _seconds(time.time() - kernel["idle_since"]),
         "-" if kernel["rss_bytes"] is None else f"{kernel['rss_bytes'] / (1 << 20):.0f} MiB",
         str(kernel["execution_count"]),
-        ", ".join(lease.get("holder") or "a session" for lease in kernel["leases"]) or "-",
+        ", ".join(lease.get("holder") or "a session" for lease in kernel["leases"]) + _alone(kernel) or "-",
     )
 
 
@@ -84,6 +84,12 @@ def _state(kernel: dict[str, Any]) -> str:
     if kernel["kernel_state"] != "running":
         return kernel["kernel_state"]
     return "busy" if kernel["busy"] else "held" if kernel.get("held_at") else "idle"
+
+
+def _alone(kernel: dict[str, Any]) -> str:
+    """Beside the holders: that one of them holds it alone."""
+    held = kernel.get("held_alone")
+    return f" ({held['holder']} alone)" if held else ""
 
 
 def _cell(execution: dict[str, Any]) -> str:

@@ -64,6 +64,11 @@ REFUSALS: dict[str, Word] = {
         "{cell} of {kernel} was sent by {sender}, still there; it has run for {elapsed}. Nothing was interrupted."
         " {deliberate}",
     ),
+    "claimed": Word(
+        "another session holds the kernel alone (`--alone`)",
+        "{holder} holds {kernel} alone since {since}. Nothing was done. Reading works; others may run, interrupt and"
+        " restart again when its lease ends, or when a person releases it: loommux release {name}.",
+    ),
     "kernel_died": Word(
         "the process ended since the last result; the cell was not run, or that is not known",
         "process {process} of {kernel} {how} at {clock}{memory}.{lost}{company} Its variables are gone. {undone}"
@@ -183,10 +188,13 @@ def process_not_found(process: int, kernel: str, readable: Sequence[int]) -> Ref
     return refuse("process_not_found", process=process, kernel=one_line(kernel), readable=known)
 
 
-def kernel_not_found(name: str, known: Sequence[str], gone: str = "") -> Refusal:
-    """`known` are the kernels that the caller could mean; `gone` says what became of the one it does."""
+def kernel_not_found(name: str, known: Sequence[str], gone: str = "", hint: str = "") -> Refusal:
+    """`known` are the kernels that the caller could mean; `gone` says what became of the one it does.
+
+    `hint` is what the caller may do.
+    """
     there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(map(one_line, known)) or 'none'}"
-    return refuse("kernel_not_found", name=one_line(repr(name)), known=f"{gone}; {there}" if gone else there)
+    return refuse("kernel_not_found", name=one_line(repr(name)), known="; ".join(filter(None, [gone, there, hint])))
 
 
 def kernel_died(death: Death, kernel: str, lost: int | None = None, *, unknown: bool = False) -> Refusal:

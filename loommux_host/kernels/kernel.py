@@ -124,6 +124,10 @@ class Kernel:
         if self.life is not None and self.life.alive:
             self._renaming = self._own(self.life.ask("rename", {"name": name}, deadline=RENAME_SECONDS))
 
+    def tell(self, text: str, *, not_for: str | None = None) -> None:
+        """A notice about the kernel itself, for all who work in it but one."""
+        self.journal.notice(self.life.process.process if self.life else 0, now(), text, not_for=not_for)
+
     async def knows_its_name(self) -> None:
         """Wait a moment until the process has taken the last name it was told."""
         if self._renaming is not None:

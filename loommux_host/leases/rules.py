@@ -26,7 +26,7 @@ from loommux_host.leases.decisions import (
 )
 from loommux_host.leases.orphans import due_without_lease, settle
 from loommux_host.leases.policy import Mode, Policy, Scope
-from loommux_host.leases.state import EVERY_CALLER, NEVER, KeptKernel, Lease
+from loommux_host.leases.state import EVERY_CALLER, NEVER, Alone, KeptKernel, Lease
 
 
 class Leases:
@@ -38,12 +38,23 @@ class Leases:
 
     # -- kernels ----------------------------------------------------------------
 
-    def kernel_opened(self, kernel: str, scope: Scope, policy: Policy, now: float, *, adopted: bool = False) -> None:
+    def kernel_opened(
+        self,
+        kernel: str,
+        scope: Scope,
+        policy: Policy,
+        now: float,
+        *,
+        autoclose: bool | None = None,
+        adopted: bool = False,
+    ) -> None:
         """A main kernel exists; the call that opened it follows at the same time.
 
-        An adopted one has lost its callers: it waits for them as long as its scope's window.
+        Private kernels close with their callers, named ones are kept, unless `autoclose` says otherwise.
+        An adopted one has no callers, or has lost them: it waits for them as long as its scope's window.
         """
-        entry = self._kernels[kernel] = KeptKernel(kernel, scope, policy)
+        closes = scope is Scope.PRIVATE if autoclose is None else autoclose
+        entry = self._kernels[kernel] = KeptKernel(kernel, scope, policy, closes)
         if adopted:
             entry.retained_until = now + policy.window(scope)
             entry.note_keeper(now)
@@ -55,6 +66,16 @@ class Leases:
     def kept(self) -> list[KeptKernel]:
         """Every main kernel with what keeps it."""
         return list(self._kernels.values())
+
+    def kernel_named(self, kernel: str, now: float) -> list[Decision]:
+        """A private kernel was given a name: from now on it has a named one's window, and is kept as one."""
+        entry = self._kernels.get(kernel)
+        if entry is None or entry.scope is Scope.NAMED:
+            return []
+        entry.scope, entry.autoclose = Scope.NAMED, False
+        if not entry.leases:
+            entry.retained_until = max(entry.retained_until, now + entry.policy.named_activity_timeout_seconds)
+        return settle(entry, now)
 
     def kernel_closed(self, kernel: str) -> None:
         """It has ended, whoever ended it."""
@@ -127,6 +148,7 @@ class Leases:
         if entry is None:
             return []
         entry.departed.pop(caller, None)
+        entry.end_alone(caller)
         entry.retained_until = NEVER
         entry.last_keeper = Why.LET_GO
         released: list[Decision] = []
@@ -134,6 +156,30 @@ class Leases:
             entry.policy = lease.policy
             released.append(LeaseReleased(entry.id, caller, Why.LET_GO))
         return released + settle(entry, now)
+
+    def hold_alone(self, caller: str, kernel: str, now: float) -> bool:
+        """The caller works there alone, from now until its lease on it ends, or somebody releases it.
+
+        False when it does so already.
+        """
+        entry = self._kernels[kernel]
+        if entry.alone is not None and entry.alone.caller == caller:
+            return False
+        entry.alone = Alone(caller, now)
+        return True
+
+    def release_alone(self, kernel: str) -> Alone | None:
+        """Nobody holds it alone any more; returns who did."""
+        entry = self._kernels.get(kernel)
+        if entry is None:
+            return None
+        alone, entry.alone = entry.alone, None
+        return alone
+
+    def alone(self, kernel: str) -> Alone | None:
+        """Who holds the kernel alone."""
+        entry = self._kernels.get(kernel)
+        return entry.alone if entry else None
 
     def callers(self) -> set[str]:
         """All who hold a lease, or have left one behind."""
@@ -163,6 +209,9 @@ class Leases:
         if entry is None:
             return []
         owner = entry.running.pop(cell, None)
+        if owner is None and not entry.leases and not entry.autoclose:
+            # A person works there, whom no lease stands for.
+            entry.retained_until = max(entry.retained_until, now + entry.policy.named_activity_timeout_seconds)
         for lease in entry.leases.values():
             if owner in (lease.caller, EVERY_CALLER):
                 lease.last_sign = max(lease.last_sign, now)
@@ -230,6 +279,15 @@ class Leases:
         entry = self._kernels.get(kernel)
         return entry is not None and entry.running.get(cell) is not None
 
+    def scope(self, kernel: str) -> Scope | None:
+        entry = self._kernels.get(kernel)
+        return entry.scope if entry else None
+
+    def closes_with_leases(self, kernel: str) -> bool:
+        """Whether nothing keeps it when its last lease has ended, but a cell and its result."""
+        entry = self._kernels.get(kernel)
+        return entry is not None and entry.autoclose
+
     def is_orphaned(self, kernel: str) -> bool:
         entry = self._kernels.get(kernel)
         return entry is not None and entry.orphaned_at is not None
@@ -290,9 +348,10 @@ class Leases:
     def _depart(self, entry: KeptKernel, lease: Lease, why: Why, now: float) -> list[Decision]:
         """Releases the lease of a caller that is gone, and starts what keeps the kernel without it."""
         del entry.leases[lease.caller]
+        entry.end_alone(lease.caller)
         named_window = lease.policy.named_activity_timeout_seconds
         entry.policy, entry.last_keeper = lease.policy, why
-        if entry.scope is Scope.NAMED:
+        if not entry.autoclose:
             entry.retained_until = max(entry.retained_until, lease.last_call + named_window)
         lease.held_until = lease.last_sign + named_window
         lease.final = why is not Why.DISCONNECTED

@@ -38,11 +38,22 @@ class Lease:
         self.standing, self.since, self.heard = standing, now, False
 
 
+@dataclass(frozen=True)
+class Alone:
+    """A caller that holds the kernel alone, and since when."""
+
+    caller: str
+    since: float
+
+
 @dataclass
 class KeptKernel:
     id: str
     scope: Scope
     policy: Policy
+    #: It ends with its last lease, its cell over and its result told; else it keeps itself for the named window.
+    autoclose: bool
+    alone: Alone | None = None
     leases: dict[str, Lease] = field(default_factory=dict)
     #: Leases of callers that left while a cell of theirs ran, or that may reconnect.
     departed: dict[str, Lease] = field(default_factory=dict)
@@ -57,6 +68,11 @@ class KeptKernel:
     #: The last rule that kept the kernel, for the reason of its retirement.
     last_keeper: Why = Why.CLIENT_LEFT
     retiring: bool = False
+
+    def end_alone(self, caller: str) -> None:
+        """The caller holds it no more, so not alone either."""
+        if self.alone is not None and self.alone.caller == caller:
+            self.alone = None
 
     def runs_cell_of(self, caller: str) -> bool:
         return any(owner in (caller, EVERY_CALLER) for owner in self.running.values())

@@ -49,7 +49,7 @@ def stdio_api(config: Config, service: Service, holder: Holder, control: Control
     """That of a server over stdio, where no lease is kept: its client's connection is what holds its kernel."""
     registry, feed = service.registry, Feed()
     leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)
-    fleet = Fleet(registry, service.sessions, leasing, holder, ResourceUsage())
+    fleet = Fleet(registry, service.sessions, leasing, holder, ResourceUsage(), lasting=True)
     limits = Limits(config.max_result_bytes, config.omission_tail_lines, ascii_wire=True)
     history = History(News(registry, feed))
     return PrivateApi(Api(service, fleet, history, feed, limits, about(config, "stdio")), registry, control)

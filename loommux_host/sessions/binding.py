@@ -68,7 +68,7 @@ class Binder:
         if header is not None and header.attach is not None:
             if wanted is not None:
                 raise Refused(invalid_argument("kernel", wanted, "with --attach the kernel is named in the header"))
-            return self._attach(caller, header.attach, create=header.create)
+            return self._attach(caller, header.attach, header)
         if wanted == NEW:
             if not runs:
                 raise Refused(invalid_argument("kernel", wanted, "only run_cell opens a new kernel"))
@@ -135,23 +135,48 @@ class Binder:
                 self._move(caller, Opened(self._open_private(caller, caller.short), True), because)
         return self._current(caller)
 
-    def _attach(self, caller: Caller, name: str, *, create: bool) -> Binding:
-        found = self.registry.named(name) or self.registry.by_id(name)
-        if found is None or found.home is not None:
-            if not create:
-                raise Refused(self._not_found(name, caller, [kernel.name for kernel in self.registry.mains()]))
-            opened = self._open(caller, name, "--attach")
-        else:
-            opened = Opened(found, False)
+    def _attach(self, caller: Caller, name: str, header: Header) -> Binding:
+        opened = self._attached_to(caller, name, header)
+        old = None if caller.modern else self.kernel_of(caller.id)
+        news = self._hold_as_asked(caller, opened, header)
         if caller.modern:
-            return self._introduce(caller, opened, f"; pass kernel={one_line(repr(opened.kernel.name))} to stay in it")
-        old = self.kernel_of(caller.id)
+            stay = f"; pass kernel={one_line(repr(opened.kernel.name))} to stay in it"
+            return self._introduce(caller, opened, news + stay)
         if old is not opened.kernel:
             if old is not None:
                 self.leasing.let_go(caller, old)
             more = f"; let go of {one_line(old.name)}" if old else self._lost(caller)
-            self._move(caller, opened, more)
+            self._move(caller, opened, news + more)
+        elif news:
+            self._bound[caller.id].line = one_line(opened.kernel.name) + f" ({news.removeprefix('; ')})"
         return self._current(caller)
+
+    def _hold_as_asked(self, caller: Caller, opened: Opened, header: Header) -> str:
+        """Hold the kernel alone if the header says so; returns what is to be told of how it is held."""
+        news = ""
+        if header.autoclose and opened.new:
+            news = "; ends with its sessions"
+        elif (header.autoclose or header.keep) and not opened.new:
+            option = "--autoclose" if header.autoclose else "--keep"
+            news = f"; {option} changes nothing, for it was open already"
+        if header.alone and self.leasing.hold_alone(caller, opened.kernel):
+            news += "; held alone: others may only read"
+            text = f"Session {one_line(caller.label)} holds this kernel alone from now on; others may only read."
+            opened.kernel.tell(text, not_for=caller.id)
+        return news
+
+    def _attached_to(self, caller: Caller, name: str, header: Header) -> Opened:
+        found = self.registry.named(name) or self.registry.by_id(name)
+        if found is not None and found.home is None:
+            if (refusal := self.leasing.held_alone(caller, found)) is not None:
+                raise Refused(refusal)
+            return Opened(found, False)
+        if not header.create:
+            raise Refused(
+                self._not_found(name, caller, [kernel.name for kernel in self.registry.mains()], "--create opens it")
+            )
+        autoclose = True if header.autoclose else False if header.keep else None
+        return self._open(caller, name, "--attach", autoclose=autoclose)
 
     def _lost(self, caller: Caller) -> str:
         """Why the session's kernel is no more, to be said once in the line of the next."""
@@ -245,13 +270,13 @@ class Binder:
 
     # -- common -----------------------------------------------------------------------------
 
-    def _open(self, caller: Caller, name: str, where: str) -> Opened:
+    def _open(self, caller: Caller, name: str, where: str, *, autoclose: bool | None = None) -> Opened:
         try:
             opened = self.registry.open(name)
         except InvalidName as error:
             raise Refused(invalid_argument(where, name, str(error))) from None
         if opened.new:
-            self.leasing.opened(opened.kernel, self.leasing.policy_for(caller))
+            self.leasing.opened(opened.kernel, self.leasing.policy_for(caller), autoclose=autoclose)
         return opened
 
     def _open_private(self, caller: Caller, short: str) -> Kernel:
@@ -270,9 +295,9 @@ class Binder:
     ) -> Binding:
         return Binding(kernel, line, self.leasing.alert(caller, kernel), fresh, delivered)
 
-    def _not_found(self, name: str, caller: Caller, known: list[str]) -> Refusal:
+    def _not_found(self, name: str, caller: Caller, known: list[str], hint: str = "") -> Refusal:
         retired = self.leasing.why_retired(self._gone.get(name) or self._retired.get((caller.id, name), name))
-        return kernel_not_found(name, known, str(retired) if retired else "")
+        return kernel_not_found(name, known, str(retired) if retired else "", hint)
 
 
 def executions(kernel: Kernel) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from loommux_host.facts.phrases import one_line
 from loommux_host.facts.refusals import Refused, kernel_not_found, refuse
+from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.mirror import Change, Ended, Started
 from loommux_host.kernels.process_life import Life
@@ -103,10 +104,15 @@ class Binder(Protocol):
 
 
 class LeaseHooks(Protocol):
-    """What the leases are told; times are read from their own clock. `answered` is False for a call cut off."""
+    """What the leases are told and asked; times are read from their own clock.
 
-    def call_began(self, caller: Caller, kernel: Kernel) -> None: ...
-    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None: ...
+    `call_began` returns what `call_ended` takes, for a kernel may be renamed meanwhile; `answered` is False for a
+    call cut off. `held_alone` says who lets nobody else but `caller` change the kernel, None when it may.
+    """
+
+    def call_began(self, caller: Caller, kernel: Kernel) -> object: ...
+    def call_ended(self, call: object, answered: bool) -> None: ...
+    def held_alone(self, caller: Caller, kernel: Kernel) -> Refusal | None: ...
     def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None: ...
     def cell_ended(self, kernel: Kernel, cell: Key) -> None: ...
     def told(self, kernel: Kernel, cell: Key) -> None: ...
@@ -115,8 +121,11 @@ class LeaseHooks(Protocol):
 class NoLeases:
     """Over stdio the server's life is the kernel's lease."""
 
-    def call_began(self, caller: Caller, kernel: Kernel) -> None: ...
-    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None: ...
+    def call_began(self, caller: Caller, kernel: Kernel) -> object: ...
+    def call_ended(self, call: object, answered: bool) -> None: ...
+    def held_alone(self, caller: Caller, kernel: Kernel) -> Refusal | None:
+        return None
+
     def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None: ...
     def cell_ended(self, kernel: Kernel, cell: Key) -> None: ...
     def told(self, kernel: Kernel, cell: Key) -> None: ...
@@ -140,6 +149,12 @@ class OneKernel:
     async def bind(self, caller: Caller, wanted: str | None, header: Header | None, *, runs: bool) -> Binding:
         self._open_again()
         attach = header.attach if header else None
+        if header is not None and (header.autoclose or header.keep or header.alone):
+            reason = (
+                "--autoclose, --keep and --alone: a server over stdio has one client, and all of it ends with it;"
+                " loommux --server has many"
+            )
+            raise Refused(refuse("invalid_cell_header", reason=reason))
         if attach is not None and self._registry.find(attach) is not self._kernel:
             if header is not None and header.create:
                 reason = f"--attach {attach} --create: a server over stdio has one kernel; loommux --server has many"
@@ -212,7 +227,7 @@ class Sessions:
         presence = self.presence(caller.id)
         presence.label, presence.modern = caller.label, caller.modern
         presence.open_calls += 1
-        self._leases.call_began(caller, kernel)
+        call = self._leases.call_began(caller, kernel)
         answered = False
         try:
             yield
@@ -222,7 +237,14 @@ class Sessions:
             presence.last_call = self._clock()
             self._forget_if_away({caller.id})
             self._forget_longest_away()
-            self._leases.call_ended(caller, kernel, answered)
+            self._leases.call_ended(call, answered)
+
+    def check_free(self, caller: Caller, kernel: Kernel) -> None:
+        """Raise `Refused` when another session holds the kernel alone; people and kernels are judged elsewhere."""
+        if caller.person or caller.kernel is not None:
+            return
+        if (refusal := self._leases.held_alone(caller, kernel)) is not None:
+            raise Refused(refusal)
 
     # -- who is there ---------------------------------------------------------------
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from loommux_host.facts.phrases import clock as clock_time
 from loommux_host.facts.phrases import one_line
-from loommux_host.facts.refusals import Refused, invalid_argument
+from loommux_host.facts.refusals import Refused, invalid_argument, refuse
+from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.leases.decisions import (
     AlertCleared,
@@ -25,16 +26,15 @@ from loommux_host.leases.decisions import (
     Decision,
     KernelOrphaned,
     LeaseReleased,
-    LeaseView,
     RetireKernel,
-    Why,
     alert_line,
 )
-from loommux_host.leases.policy import Policies, Policy, Scope, UnknownGeneration
+from loommux_host.leases.policy import Policies, Policy, UnknownGeneration
 from loommux_host.leases.rules import Leases
 from loommux_host.leases.state import EVERY_CALLER
 from loommux_host.sessions.callers import Caller
 from loommux_host.sessions.envelope import Key
+from loommux_host.sessions.lease_facts import REASONS, HeldBy, Retired, lease_key, scope_of
 from loommux_host.succession.lease_notes import note_of, recalled
 from loommux_host.succession.manifest import LeasingNote, RetiredNote
 from loommux_kernel.shared.protocol import now as wall_clock
@@ -47,52 +47,6 @@ STOOD_STILL = 1.0
 RETIRED_KEPT = 200
 #: Callers whose label and address are remembered, those heard last.
 CALLERS_KNOWN = 2000
-REASONS = {
-    Why.LAPSED: "its lease had lapsed",
-    Why.DISCONNECTED: "its client was gone",
-    Why.CLIENT_LEFT: "its session had ended",
-    Why.LET_GO: "its session had attached elsewhere",
-    Why.RETENTION_OVER: "nobody had used it for as long as it is kept",
-    Why.UNTOLD_OVER: "its lease had lapsed, and a result that nobody was told of had been kept long enough",
-    Why.ORPHANED: "a cell was running and nobody held it",
-}
-
-
-@dataclass(frozen=True)
-class Retired:
-    """A kernel that is no more: its name, when, and by which rule, as words after "because"."""
-
-    name: str
-    at: float
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name} was retired at {clock_time(self.at)}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class HeldBy:
-    """A lease with what people know its caller by."""
-
-    lease: LeaseView
-    label: str
-    address: str | None
-
-
-def scope_of(kernel: Kernel) -> Scope:
-    return Scope.PRIVATE if kernel.private else Scope.NAMED
-
-
-def lease_key(caller: Caller, kernel: Kernel | None = None) -> str:
-    """Who holds a lease: a session; in the modern era the caller together with its kernel.
-
-    Without `kernel` that of the caller's configured resource, which may not be open yet.
-    """
-    if not caller.modern:
-        return caller.id
-    if kernel is None or kernel.name == caller.resource:
-        return f"{caller.id}@resource {caller.resource}"
-    return f"{caller.id}@{kernel.home or kernel.id}"
 
 
 class LeaseEnforcement:
@@ -115,10 +69,24 @@ class LeaseEnforcement:
 
     # -- kernels ----------------------------------------------------------------
 
-    def opened(self, kernel: Kernel, policy: Policy) -> None:
+    def opened(self, kernel: Kernel, policy: Policy, *, autoclose: bool | None = None) -> None:
         """A main kernel was opened for the call that is being bound."""
+        self._opened(kernel)
+        self._leases.kernel_opened(kernel.id, scope_of(kernel), policy, self._now(), autoclose=autoclose)
+
+    def opened_by_person(self, kernel: Kernel) -> None:
+        """A main kernel was opened, and no session works in it yet: it is kept for its window."""
+        self._opened(kernel)
+        policy = self.policies.current
+        self._leases.kernel_opened(kernel.id, scope_of(kernel), policy, self._now(), adopted=True)
+        self._arm()
+
+    def named(self, kernel: Kernel) -> None:
+        """A private kernel was renamed, and is a named one from now on."""
+        self._carry_out(self._leases.kernel_named(kernel.id, self._now()))
+
+    def _opened(self, kernel: Kernel) -> None:
         self._kernels[kernel.id] = kernel
-        self._leases.kernel_opened(kernel.id, scope_of(kernel), policy, self._now())
         self._publish("kernel_opened", {"kernel": kernel.id, "name": kernel.name, "scope": scope_of(kernel)})
 
     def closed(self, kernel: Kernel, reason: str) -> None:
@@ -214,24 +182,60 @@ class LeaseEnforcement:
             self._carry_out(self._leases.client_left(key, self._now()))
         self._known.pop(caller, None)
 
+    # -- one session alone -----------------------------------------------------------
+
+    def hold_alone(self, caller: Caller, kernel: Kernel) -> bool:
+        """From now on no other session changes anything there, as long as this one holds it. Whether that is new."""
+        return self._leases.hold_alone(lease_key(caller, kernel), kernel.id, self._now())
+
+    def held_alone(self, caller: Caller, kernel: Kernel) -> Refusal | None:
+        main = self._kernels.get(kernel.home or kernel.id)
+        alone = self._leases.alone(main.id) if main else None
+        if main is None or alone is None or alone.caller == lease_key(caller, main):
+            return None
+        return refuse(
+            "claimed",
+            kernel=one_line(main.name),
+            name=shlex.quote(one_line(main.name)),
+            holder=self._label(alone.caller),
+            since=clock_time(self._wall(alone.since)),
+        )
+
+    def alone_in(self, kernel: Kernel) -> tuple[str, float] | None:
+        """The label of the session that holds the kernel alone, and since when (seconds, wall clock)."""
+        alone = self._leases.alone(kernel.id)
+        return (self._label(alone.caller), self._wall(alone.since)) if alone else None
+
+    def closes_with_leases(self, kernel: Kernel) -> bool:
+        """Whether it ends when no session holds it any more, its cell over and its result told."""
+        return self._leases.closes_with_leases(kernel.id)
+
+    def release_alone(self, kernel: Kernel) -> str | None:
+        """A person lets others work there too; returns the label of who held it alone."""
+        alone = self._leases.release_alone(kernel.id)
+        return self._label(alone.caller) if alone else None
+
     # -- what `sessions` tells ------------------------------------------------------
 
-    def call_began(self, caller: Caller, kernel: Kernel) -> None:
+    def call_began(self, caller: Caller, kernel: Kernel) -> tuple[str, str] | None:
+        """The key of the lease and its main kernel."""
         main = kernel.home or kernel.id
         if main not in self._kernels:
-            return
+            return None
         if not caller.modern and (caller.id, main) not in self._claims:
             self.signed(caller.id)
-            return
+            return None
         policy, expected = self.policy_for(caller), not caller.modern or caller.resource is not None
         key = lease_key(caller, self._kernels[main])
         self._carry_out(self._leases.call_began(key, main, policy, self._now(), stream_expected=expected))
+        return key, main
 
-    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None:
-        main = self._kernels.get(kernel.home or kernel.id)
-        if main is not None:
-            key = lease_key(caller, main)
-            self._carry_out(self._leases.call_ended(key, main.id, self._now(), answered=answered))
+    def call_ended(self, call: object, answered: bool) -> None:
+        match call:
+            case (str(key), str(main)) if main in self._kernels:
+                self._carry_out(self._leases.call_ended(key, main, self._now(), answered=answered))
+            case _:
+                pass
 
     def cell_started(self, kernel: Kernel, cell: Key, caller: str | None) -> None:
         if kernel.home is not None:
@@ -291,6 +295,10 @@ class LeaseEnforcement:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def _wall(self, at: float) -> float:
+        """A time of the leases' clock as wall clock."""
+        return wall_clock() - (self._now() - at)
 
     def _key_in(self, kernel: Kernel, caller: str | None) -> str | None:
         """The lease key of a cell's sender, who is in a call in this kernel."""

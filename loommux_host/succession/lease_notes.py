@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from loommux_host.leases.decisions import Standing
 from loommux_host.leases.policy import Mode, Policy
-from loommux_host.leases.state import KeptKernel, Lease
+from loommux_host.leases.state import Alone, KeptKernel, Lease
 from loommux_host.succession.manifest import KeptNote, LeaseNote
 
 #: What a caller has at least to be heard by the successor, in seconds.
@@ -30,17 +30,20 @@ def note_of(entry: KeptKernel) -> KeptNote:
         [(*_cell(key), until) for key, until in entry.untold.items()],
         entry.retained_until,
         entry.last_keeper,
+        entry.autoclose,
+        (entry.alone.caller, entry.alone.since) if entry.alone else None,
     )
 
 
 def recalled(note: KeptNote, policy: Callable[[int], Policy], now: float) -> KeptKernel:
     """The kernel for a server that has taken it over at `now`; `policy` gives a generation."""
-    entry = KeptKernel(note.kernel, note.scope, policy(note.policy))
+    entry = KeptKernel(note.kernel, note.scope, policy(note.policy), note.autoclose)
     entry.leases = {one.caller: _held(one, entry, policy, now) for one in note.leases}
     entry.departed = {one.caller: _recalled(one, policy) for one in note.departed}
     entry.running = {(kernel, (process, serial)): owner for kernel, process, serial, owner in note.running}
     entry.untold = {(kernel, (process, serial)): until for kernel, process, serial, until in note.untold}
     entry.retained_until, entry.last_keeper = note.retained_until, note.last_keeper
+    entry.alone = Alone(*note.alone) if note.alone else None
     return entry
 
 

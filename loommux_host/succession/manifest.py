@@ -19,7 +19,7 @@ from loommux_host.leases.policy import Policy, Scope
 from loommux_kernel.shared.protocol import PROTOCOL_VERSION
 
 #: Of the shapes below. A successor takes over from a server with the same only.
-FORMAT = 2
+FORMAT = 3
 VERSIONS = (FORMAT, PROTOCOL_VERSION)
 
 
@@ -157,6 +157,9 @@ class KeptNote:
     untold: list[tuple[str, int, int, float]]
     retained_until: float
     last_keeper: Why
+    autoclose: bool
+    #: The caller that holds it alone, and since when.
+    alone: tuple[str, float] | None
 
 
 @dataclass(frozen=True)

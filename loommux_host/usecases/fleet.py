@@ -50,6 +50,8 @@ class Fleet:
     leasing: LeaseEnforcement
     holder: Holder
     gauges: ResourceUsage
+    #: Main kernels that people open live as long as the server, which keeps no leases.
+    lasting: bool = False
 
     def __post_init__(self) -> None:
         self.leasing.retire = self.retire
@@ -73,24 +75,30 @@ class Fleet:
     def _found(self, path: str, home: str | None) -> Kernel | None:
         return self.registry.find(path) if home is None else self.registry.find_from(home, path)
 
-    def open_child(self, path: str, context: str | None = None, by: Caller | None = None) -> tuple[Kernel, bool]:
-        """The kernel at `path`, a child opened if missing, and whether it was. Raises `Refused`.
+    def open(self, path: str, context: str | None, by: Caller) -> tuple[Kernel, bool]:
+        """The kernel at `path`, opened if missing, and whether it was. Raises `Refused`.
 
-        A kernel opens children of its own home only, and nobody here a main kernel.
+        A kernel opens children of its own home only. People open main kernels too, by name and without `context`.
         """
         home = self.registry.home_of(self.find(context)) if context else None
         if home is not None and (known := self._found(path, home)) is not None:
             return known, False
-        main, _, name = path.removeprefix("/").partition("/") if path.startswith("/") else ("", "", path)
-        if main and not name:
-            raise Refused(invalid_argument("path", path, "only an MCP session opens a main kernel"))
-        if not main and home is None:
-            raise Refused(invalid_argument("path", path, "/main/child, or a child's name with context"))
-        if main:
+        main, _, child = path[1:].partition("/") if path.startswith("/") else ("", "", path)
+        if main and child:
             owner = self.registry.named(main)
-            if owner is None or (by is not None and by.home not in (None, owner.id) and not self.registry.find(path)):
+            if owner is None or by.home not in (None, owner.id):
                 raise Refused(self._not_found(path if owner else f"/{main}"))
-            home = owner.id
+            return self._open(path, child, owner.id)
+        if main and by.home is not None:
+            raise Refused(
+                invalid_argument("path", path, "code in a kernel opens children of its home, no main kernels")
+            )
+        kernel, new = self._open(path, main or child, None if main else home)
+        if new and kernel.home is None and not self.lasting:
+            self.leasing.opened_by_person(kernel)
+        return kernel, new
+
+    def _open(self, path: str, name: str, home: str | None) -> tuple[Kernel, bool]:
         try:
             opened = self.registry.open(name, home=home)
         except InvalidName as error:
@@ -107,9 +115,10 @@ class Fleet:
         except InvalidName as error:
             raise Refused(invalid_argument("name", wanted, str(error))) from None
         if name != before:
-            process = kernel.life.process.process if kernel.life else 0
-            text = f"This kernel was renamed by {_by(by)}: {one_line(before)} is {one_line(name)} now."
-            kernel.journal.notice(process, now(), text)
+            if kernel.private:
+                kernel.private = False
+                self.leasing.named(kernel)
+            kernel.tell(f"This kernel was renamed by {_by(by)}: {one_line(before)} is {one_line(name)} now.")
             await kernel.knows_its_name()
         return name
 
@@ -123,8 +132,7 @@ class Fleet:
             raise Refused(refuse("kernel_busy", what=what))
         home = self.registry.by_id(kernel.home) if kernel.home else None
         if home is not None and by.person:
-            process = home.life.process.process if home.life else 0
-            home.journal.notice(process, now(), f"The child kernel {one_line(kernel.name)} was recycled by {_by(by)}.")
+            home.tell(f"The child kernel {one_line(kernel.name)} was recycled by {_by(by)}.")
         await self.retire(kernel, f"it was recycled by {_by(by)}")
 
     async def recycle_all(self, by: Caller, *, idle_only: bool) -> list[str]:
@@ -185,6 +193,8 @@ class Fleet:
             "opened_at": kernel.opened_at,
             "processes": _processes(kernel),
             "leases": [_lease(one) for one in holders],
+            "autoclose": self.leasing.closes_with_leases(kernel),
+            "held_alone": _alone(self.leasing.alone_in(kernel)),
             "lease_count": sum(one.lease.held for one in holders),
             "retention_remaining_seconds": _rounded(self.leasing.retention_remaining(kernel)),
             "attached_clients": [attached(client) for client in seen.clients],
@@ -193,6 +203,13 @@ class Fleet:
             "connection_file": connection_file,
             "attach_command": attach_command(connection_file) if connection_file else None,
         }
+
+    def release(self, kernel: Kernel, by: Caller) -> str | None:
+        """Let others work in a kernel that a session holds alone; the label of that session, None if there is none."""
+        holder = self.leasing.release_alone(kernel)
+        if holder is not None:
+            kernel.tell(f"This kernel was released by {_by(by)}: {holder} does not hold it alone any more.")
+        return holder
 
     async def health(self, kernel: Kernel) -> dict[str, Any]:
         """Whether the kernel answers, asked now."""
@@ -274,6 +291,10 @@ def _lease(one: HeldBy) -> dict[str, Any]:
         "remaining_seconds": _rounded(lease.remaining_seconds),
         "client_address": one.address,
     }
+
+
+def _alone(held: tuple[str, float] | None) -> dict[str, Any] | None:
+    return None if held is None else {"holder": held[0], "since": round(held[1], 3)}
 
 
 def _rounded(seconds: float | None) -> float | None:

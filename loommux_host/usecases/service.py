@@ -73,6 +73,7 @@ class Service:
             return _answered(refusals.refuse("empty_cell"))
 
         async def run(binding: Binding) -> Answer:
+            self._sessions.check_free(caller, binding.kernel)
             self._refuse_after_death(caller, binding.kernel)
             return await self._run(caller, binding, source, header, progress, patience or Patience(), relay)
 
@@ -238,6 +239,7 @@ class Service:
         """Interrupt the running cell, or only the one named, which is the way to interrupt another's."""
 
         async def run(binding: Binding) -> Answer:
+            self._sessions.check_free(caller, binding.kernel)
             return await interrupt_and_restart.interrupt(self._sessions, caller, binding.kernel, execution)
 
         return await self._use(caller, kernel, run)
@@ -246,6 +248,7 @@ class Service:
         """Replace the process."""
 
         async def run(binding: Binding) -> Answer:
+            self._sessions.check_free(caller, binding.kernel)
             return await interrupt_and_restart.restart(caller, binding.kernel, self.registry)
 
         return await self._use(caller, kernel, run)

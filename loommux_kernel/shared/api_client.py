@@ -98,7 +98,10 @@ class Daemon:
         return self._handle(self.ask("GET", "/api/resources/lookup", {"path": _text("a path", path)}))
 
     def create(self, name: str, *, timeout: float = TIMEOUT) -> KernelHandle:
-        """The child kernel of that name in this home, opened if missing; outside a kernel ``/main/name``."""
+        """The child kernel of that name in this home, opened if missing.
+
+        Outside a kernel it is a main kernel, or the child at a path ``/main/name``.
+        """
         return self._handle(self.ask("POST", "/api/resources", None, {"path": _text("a name", name)}, timeout=timeout))
 
     def rename(self, kernel: KernelHandle | str, name: str, *, timeout: float = TIMEOUT) -> str:

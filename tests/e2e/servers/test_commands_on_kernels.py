@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import nbformat
 import pytest
 
@@ -143,6 +144,39 @@ async def test_a_process_is_replaced_and_a_stdio_agent_is_told(agent: Agent, she
     restarted = await shell.read("restart", stdio["kernels"][0]["name"], "--server", str(stdio["pid"]))
     assert (restarted["status"], restarted["new_process"]) == ("restarted", 2)
     assert "command line" in await agent.run("1")
+
+
+async def test_a_person_opens_a_kernel_and_releases_one_that_a_session_holds_alone(server: Web, shell: Shell) -> None:
+    code, out, _ = await shell("create", "bench")
+    assert code == 0 and re.match(r"/bench \(id \w{8}, server \d+\): opened$", out)
+    assert "open already" in (await shell("create", "/bench"))[1]
+    child = await shell.read("create", "/bench/build")
+    assert (child["scope"], child["opened"]) == ("child", True)
+    assert (await shell("create", "a/b"))[0] == 2
+    assert (await shell("run", "--kernel", "bench", "6 * 7"))[1] == "Out[1]: 42\n"
+    async with server.agent() as ann, server.agent() as bob:
+        assert "held alone" in await ann.run("%%loommux --attach bench --alone\n1")
+        refused = await bob.refusal("run_cell", freeform="1", kernel="bench")
+        assert "loommux release bench" in refused
+        assert (await shell("run", "--kernel", "bench", "1"))[0] == 0, "people are never refused"
+        code, out, _ = await shell("release", "bench")
+        assert code == 0 and "/bench is free: " in out
+        assert "nobody holds /bench alone" in (await shell("release", "bench"))[1]
+        assert "Out[" in await bob.run("1", kernel="bench")
+    assert (await shell("recycle", "bench", "--force"))[0] == 0
+
+
+async def test_where_several_servers_run_it_is_asked_in_which_to_open(server: Web, agent: Agent, shell: Shell) -> None:
+    await agent.run("1")
+    process = await anyio.run_process(
+        [*COMMAND, "create", "bench"], env=os.environ | shell.place.environment, check=False
+    )
+    said = process.stderr.decode()
+    assert process.returncode == 3 and "server_ambiguous: " in said
+    assert f"{shell.pid} (http, in " in said and "(stdio, in " in said
+    stdio = str((await servers(shell))["stdio"]["pid"])
+    assert (await shell.read("create", "bench", "--server", stdio))["opened"]
+    assert (await shell("recycle", "bench", "--server", stdio))[0] == 0
 
 
 async def test_a_name_that_is_not_there_or_not_one_alone_is_refused_with_what_there_is(

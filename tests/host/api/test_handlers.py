@@ -162,8 +162,8 @@ async def test_kernels_are_found_by_path_id_and_name(server: HttpServer, http: h
     for query in ("path=/lab/build", f"path=build&context={id}", f"path={child['resource_id']}"):
         assert (await http.get(f"/api/resources/lookup?{query}")).json()["resource_id"] == child["resource_id"]
     assert_refused(await http.get("/api/resources/lookup?path=build"), 404, "kernel_not_found")
-    assert_refused(await http.post("/api/resources", json={"path": "/other"}), 400, "invalid_argument")
-    assert_refused(await http.post("/api/resources", json={"path": "x"}), 400, "invalid_argument")
+    assert_refused(await http.post("/api/resources", json={"path": "a/b"}), 400, "invalid_argument")
+    assert_refused(await http.post("/api/resources", json={"path": "/"}), 400, "invalid_argument")
     assert_refused(await http.post("/api/resources", json={"path": "/nowhere/x"}), 404, "kernel_not_found")
     assert [r["path"] for r in (await http.get("/api/resources")).json()["resources"]] == ["/lab", "/lab/build"]
 

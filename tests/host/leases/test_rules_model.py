@@ -43,7 +43,9 @@ POLICIES = st.builds(
 class Facts:
     """What the machine itself has done to one kernel."""
 
-    scope: Scope
+    autoclose: bool
+    #: Until when a new name, or a person's cell, keeps it.
+    used_until: float = -1.0
     running: dict[int, str | None] = field(default_factory=dict)
     untold: dict[int, float] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -72,20 +74,30 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @initialize(policy=POLICIES)
     def first_kernel(self, policy: Policy) -> None:
-        self.call("a", "k1", policy, Scope.PRIVATE, True, True)
+        self.call("a", "k1", policy, Scope.PRIVATE, None, True, True)
 
     @rule(
         caller=CALLERS,
         kernel=KERNELS,
         policy=POLICIES,
         scope=st.sampled_from(list(Scope)),
+        autoclose=st.sampled_from([None, True, False]),
         stream_expected=st.booleans(),
         finish=st.sampled_from([True, True, True, False]),
     )
-    def call(self, caller: str, kernel: str, policy: Policy, scope: Scope, stream_expected: bool, finish: bool) -> None:
+    def call(
+        self,
+        caller: str,
+        kernel: str,
+        policy: Policy,
+        scope: Scope,
+        autoclose: bool | None,
+        stream_expected: bool,
+        finish: bool,
+    ) -> None:
         if kernel not in self.kernels:
-            self.kernels[kernel] = Facts(scope)
-            self.leases.kernel_opened(kernel, scope, policy, self.now)
+            self.kernels[kernel] = Facts(scope is Scope.PRIVATE if autoclose is None else autoclose)
+            self.leases.kernel_opened(kernel, scope, policy, self.now, autoclose=autoclose)
         facts = self.kernels[kernel]
         new = not self.leases.holds(caller, kernel)
         decided = self.leases.call_began(caller, kernel, policy, self.now, stream_expected=stream_expected)
@@ -140,7 +152,9 @@ class LeaseMachine(RuleBasedStateMachine):
         kernel = data.draw(st.sampled_from(sorted(k for k, f in self.kernels.items() if f.running)))
         facts = self.kernels[kernel]
         cell = data.draw(st.sampled_from(sorted(facts.running)))
-        del facts.running[cell]
+        if facts.running.pop(cell) is None and not facts.autoclose and not self.held(kernel):
+            facts.used_until = self.now + NAMED
+            facts.orphaned_at = None
         if untold:
             facts.untold[cell] = self.now + NAMED
             facts.orphaned_at = None
@@ -165,6 +179,23 @@ class LeaseMachine(RuleBasedStateMachine):
         assert not self.leases.holds(caller, kernel)
         if kernel in self.kernels and not self.held(kernel) and not self.kernels[kernel].running:
             assert any(until > self.now for until in self.kernels[kernel].untold.values())
+
+    @rule(kernel=KERNELS)
+    def rename(self, kernel: str) -> None:
+        if kernel in self.kernels:
+            private = self.leases.scope(kernel) is Scope.PRIVATE
+            self.obey(self.leases.kernel_named(kernel, self.now))
+            assert kernel in self.kernels, "a name ends nothing"
+            if private:
+                self.kernels[kernel].autoclose = False
+                if not self.held(kernel):
+                    self.kernels[kernel].used_until = self.now + NAMED
+                    self.kernels[kernel].orphaned_at = None
+
+    @rule(caller=CALLERS, kernel=KERNELS)
+    def hold_alone(self, caller: str, kernel: str) -> None:
+        if kernel in self.kernels and self.leases.holds(caller, kernel):
+            self.leases.hold_alone(caller, kernel, self.now)
 
     @rule(caller=CALLERS)
     def leave(self, caller: str) -> None:
@@ -237,7 +268,8 @@ class LeaseMachine(RuleBasedStateMachine):
         if facts.running:
             assert facts.orphaned_at is not None
             assert self.now >= facts.orphaned_at + ORPHAN
-        if facts.scope is Scope.NAMED:
+        if not facts.autoclose:
+            assert facts.used_until <= self.now or facts.let_go_at >= 0
             calls = [at for at in facts.last_call.values() if at > facts.let_go_at]
             released_by_attach = facts.let_go_at >= 0
             assert released_by_attach or all(at + NAMED <= self.now for at in calls)
@@ -260,6 +292,12 @@ class LeaseMachine(RuleBasedStateMachine):
             if not self.held(kernel) and self.leases.retention_remaining(kernel, self.now) is None:
                 assert facts.running
                 assert self.leases.deadline() is not None
+
+    @invariant()
+    def who_holds_a_kernel_alone_holds_it(self) -> None:
+        for kernel in self.kernels:
+            alone = self.leases.alone(kernel)
+            assert alone is None or self.leases.holds(alone.caller, kernel)
 
     @invariant()
     def alerts_stand_exactly_while_their_standing_does(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loommux_host.client import LeaseAwareClient
-from tests.host.server.http_server import Raw, http_server, modern
+from tests.host.server.http_server import Raw, http_server, modern, tool_call
 from tests.host.twins import Script, until
 
 pytestmark = pytest.mark.anyio
@@ -83,6 +83,140 @@ async def test_telling_the_end_lets_a_private_kernel_go_with_its_lease(tmp_path:
         wait = {"name": "wait", "arguments": {}}
         assert "In [1]" in (await raw.post({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": wait})).text
         await until(lambda: len(server.registry) == 0)
+
+
+# -- whose kernel it is ------------------------------------------------------------------
+
+
+@pytest.mark.case("X16")
+@pytest.mark.parametrize("mode", ["activity", "heartbeat", "connection"])
+async def test_a_private_kernel_that_was_renamed_is_a_named_one(tmp_path: Path, mode: str) -> None:
+    async with http_server(tmp_path, **windows(mode)) as server, server.http() as http:
+        deleted, left = await Raw.open(http), await Raw.open(http)
+        async with stream_of(left):
+            for raw, name in ((deleted, "task"), (left, "other")):
+                await raw.cell("say")
+                [kernel] = [one for one in server.registry.mains() if one.name.startswith("private-")]
+                renamed = await http.post(f"/api/resources/{kernel.id}/rename", json={"name": name})
+                assert renamed.json() == {"ok": True, "name": name}
+                snapshot = (await http.get(f"/api/resources/{kernel.id}")).json()
+                assert (snapshot["scope"], snapshot["autoclose"]) == ("named", False)
+            assert (await http.delete("/mcp", headers=deleted.headers)).status_code == 200
+        # The private window has passed for a kernel that was opened later than these, so it has for them.
+        await (await Raw.open(http)).cell("say")
+        await until(lambda: not any(name.startswith("private-") for name in server.names()))
+        assert server.names() == ["task", "other"]
+        remaining = server.leasing.retention_remaining(server.kernel("task"))
+        assert remaining is not None and remaining > SHORT
+        async with server.agent() as agent:
+            assert "(attached; 1 earlier execution" in await agent.run("%%loommux --attach task\nsay")
+
+
+@pytest.mark.case("X16")
+async def test_a_kernel_renamed_during_a_call_of_a_caller_without_a_session_is_not_held_for_ever(
+    tmp_path: Path,
+) -> None:
+    script = Script()
+    settings = windows("activity", SHORT, SHORT)
+    async with http_server(tmp_path, {"hold": script.hold}, **settings) as server, server.http() as http:
+        message, headers = modern(tool_call("run_cell", freeform="hold"))
+        call = asyncio.create_task(http.post("/mcp", json=message, headers={**headers, **LAB}))
+        await until(lambda: server.names() == ["lab"] and server.kernel("lab").life is not None)
+        kernel = server.kernel("lab")
+        await until(lambda: kernel.life is not None and kernel.life.busy)
+        assert (await http.post(f"/api/resources/{kernel.id}/rename", json={"name": "task"})).is_success
+        script.go.set()
+        assert "In [1]" in (await call).text
+        await until(lambda: len(server.registry) == 0)
+
+
+async def test_an_autoclose_kernel_ends_with_its_sessions_and_attaching_takes_no_ownership(tmp_path: Path) -> None:
+    async with http_server(tmp_path, **windows("activity", LONG, LONG)) as server, server.http() as http:
+        opener, guest, kept = await Raw.open(http), await Raw.open(http), await Raw.open(http)
+        opened = (await opener.cell("%%loommux --attach lab --create --autoclose\nsay")).text
+        assert "Kernel: lab (opened; ends with its sessions)" in opened
+        came = (await guest.cell("%%loommux --attach lab --create --keep\nsay")).text
+        assert "Kernel: lab (attached; 1 earlier execution; --keep changes nothing, for it was open already)" in came
+        assert "Kernel: kept (opened)" in (await kept.cell("%%loommux --attach kept --create --keep\nsay")).text
+        for raw in (guest, kept):
+            await http.delete("/mcp", headers=raw.headers)
+        assert sorted(server.names()) == ["kept", "lab"], "its opener holds it; the other is kept"
+        assert server.leasing.retention_remaining(server.kernel("kept")) is not None
+        await http.delete("/mcp", headers=opener.headers)
+        await until(lambda: server.names() == ["kept"])
+
+
+async def test_an_autoclose_kernel_waits_for_its_cell_and_for_its_result_to_be_told(tmp_path: Path) -> None:
+    script = Script()
+    settings = windows("activity", LONG, LONG)
+    async with http_server(tmp_path, {QUICK: script.hold}, **settings) as server, server.http() as http:
+        opener, other = await Raw.open(http), await Raw.open(http)
+        await opener.cell("%%loommux --attach lab --create --autoclose\nsay")
+        await opener.cell(QUICK)
+        kernel = server.kernel("lab")
+        await http.delete("/mcp", headers=opener.headers)
+        assert server.leasing.retention_remaining(kernel) is not None, "its cell runs"
+        script.go.set()
+        await until(lambda: kernel.life is not None and not kernel.life.busy)
+        assert server.names() == ["lab"], "nobody was told the result"
+        wait = {"name": "wait", "arguments": {"kernel": "lab"}}
+        assert "In [2]" in (await other.post({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": wait})).text
+        await until(lambda: "lab" not in server.names())
+
+
+async def test_who_holds_a_kernel_alone_lets_others_read_and_nothing_else(tmp_path: Path) -> None:
+    async with http_server(tmp_path, **windows("activity", LONG, LONG)) as server, server.http() as http:
+        async with server.agent(**{"X-Loommux-Operator": "ann"}) as ann:
+            async with server.agent(**{**LAB, "X-Loommux-Operator": "bob"}) as bob:
+                await bob.run("say")
+                held = await ann.run("%%loommux --attach lab --alone\nsay")
+                assert "Kernel: lab (attached; 1 earlier execution; held alone: others may only read" in held
+                assert "Kernel:" not in await ann.run("%%loommux --attach lab --alone\nsay"), "it is so already"
+                assert "ann holds this kernel alone from now on" in await bob.text("status")
+                for tool, arguments in (("run_cell", {"freeform": "say"}), ("interrupt", {}), ("restart", {})):
+                    refused = await bob.refusal(tool, **arguments)
+                    assert refused.startswith("claimed: ann holds lab alone since ") and "Nothing was done" in refused
+                assert "claimed" in await bob.refusal("run_cell", freeform="%%loommux --attach lab --alone\nsay")
+                assert not (await bob.call("read_output", execution=2)).is_error
+                assert "completed" in await bob.text("execution_status")
+                path = f"/api/resources/{server.kernel('lab').id}"
+                assert (await http.get(path)).json()["held_alone"]["holder"] == "ann"
+                cell = await http.post(f"{path}/executions", json={"source": "say"})
+                assert cell.json()["ok"], "people are never refused"
+                assert (await http.post(f"{path}/release")).json() == {"ok": True, "released": "ann"}
+                assert (await http.post(f"{path}/release")).json() == {"ok": True, "released": None}
+                assert "released by the console: ann does not hold it alone any more" in await bob.run("say")
+                assert "held alone" in await ann.run("%%loommux --attach lab --alone\nsay")
+                assert "claimed" in await bob.refusal("run_cell", freeform="say")
+            assert server.leasing.alone_in(server.kernel("lab")) is not None, "who leaves was not its holder"
+        assert server.leasing.alone_in(server.kernel("lab")) is None, "it ends with the lease"
+
+
+async def test_a_claim_is_refused_before_anything_moves(tmp_path: Path) -> None:
+    settings = windows("activity", LONG, LONG)
+    async with http_server(tmp_path, **settings) as server, server.agent() as ann, server.agent() as bob:
+        await ann.run("%%loommux --attach lab --create --alone\nsay")
+        await bob.run("%%loommux --attach mine --create\nsay")
+        assert "claimed" in await bob.refusal("run_cell", freeform="%%loommux --attach lab\nsay")
+        assert "claimed" in await bob.refusal("run_cell", freeform="say", kernel="lab")
+        assert (await bob.run("say")).startswith("In [2]"), "it is still in its own kernel"
+
+
+async def test_what_a_person_opens_is_kept_for_the_named_window_and_renewed_by_use(tmp_path: Path) -> None:
+    async with http_server(tmp_path, **windows("activity", SHORT, LONG)) as server, server.http() as http:
+        made = (await http.post("/api/resources", json={"path": "bench"})).json()
+        assert (made["opened"], made["scope"], made["autoclose"]) == (True, "named", False)
+        assert (await http.post("/api/resources", json={"path": "/bench"})).json()["opened"] is False
+        kernel = server.kernel("bench")
+        before = server.leasing.retention_remaining(kernel)
+        assert before is not None and LONG - SHORT < before <= LONG
+        await asyncio.sleep(0.2)
+        cell = await http.post(f"/api/resources/{kernel.id}/executions", json={"source": "say"})
+        assert cell.json()["ok"]
+        after = server.leasing.retention_remaining(kernel)
+        assert after is not None and after > LONG - 0.2
+        async with server.agent(**{"X-Loommux-Resource": "bench"}) as agent:
+            assert "bench (attached; 1 earlier execution)" in await agent.run("say")
 
 
 # -- the end of a session -------------------------------------------------------------

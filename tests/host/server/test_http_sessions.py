@@ -117,14 +117,15 @@ async def test_attach_moves_the_session_and_lets_go_of_its_private_kernel(server
         assert not line(await agent.run(f"%%loommux --attach {by_id}\nsay"))
 
 
+@pytest.mark.case("X23")
 async def test_attach_to_a_missing_name_lists_the_main_kernels_and_opens_nothing(server: HttpServer) -> None:
     async with server.agent() as agent:
         await agent.run("%%loommux --attach lab --create\nsay")
         refused = await agent.refusal("run_cell", freeform="%%loommux --attach nowhere\nsay")
-        assert "kernel_not_found: there is no kernel 'nowhere'; there is lab." in refused
+        assert "kernel_not_found: there is no kernel 'nowhere'; there is lab; --create opens it." in refused
         assert server.names() == ["lab"]
         refused = await agent.refusal("run_cell", freeform="%%loommux --attach 'a/b' --create\nsay")
-        assert "invalid_argument: --attach='a/b'" in refused
+        assert "invalid_cell_header: --attach needs a printable name without /, or an id, got 'a/b'." in refused
 
 
 async def test_a_session_that_attaches_first_never_opens_a_private_kernel(server: HttpServer) -> None:

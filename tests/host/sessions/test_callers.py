@@ -28,11 +28,15 @@ class Leases:
 
     told_of: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def call_began(self, caller: Caller, kernel: Kernel) -> None:
+    def call_began(self, caller: Caller, kernel: Kernel) -> object:
         self.told_of.append(("call began", caller.id))
+        return caller.id
 
-    def call_ended(self, caller: Caller, kernel: Kernel, answered: bool) -> None:
-        self.told_of.append(("call ended" if answered else "call cut off", caller.id))
+    def call_ended(self, call: object, answered: bool) -> None:
+        self.told_of.append(("call ended" if answered else "call cut off", call))
+
+    def held_alone(self, caller: Caller, kernel: Kernel) -> None:
+        return None
 
     def cell_started(self, kernel: Kernel, cell: tuple[int, int], caller: str | None) -> None:
         self.told_of.append(("started", cell, caller))

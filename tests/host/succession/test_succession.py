@@ -17,7 +17,7 @@ from loommux_host.kernels.journal import Journal
 from loommux_host.leases.decisions import Standing, Why
 from loommux_host.leases.policy import Mode, Policies, Policy, Scope
 from loommux_host.leases.rules import Leases
-from loommux_host.leases.state import KeptKernel, Lease
+from loommux_host.leases.state import Alone, KeptKernel, Lease
 from loommux_host.processes import runtime_files as files_module
 from loommux_host.processes.runtime_files import create_server_directory
 from loommux_host.succession.lease_notes import RETURN_SECONDS, note_of, recalled
@@ -60,7 +60,7 @@ def kernel_note() -> KernelNote:
 
 
 def callers_note() -> CallersNote:
-    entry = KeptKernel("k1", Scope.NAMED, POLICY)
+    entry = KeptKernel("k1", Scope.NAMED, POLICY, autoclose=True, alone=Alone("a", 12.5))
     entry.leases["a"] = Lease("a", POLICY, None, 1.0, 2.0, 3.0)
     entry.running["k1", (2, 5)] = "a"
     told = ToldNote("a", "k1", 3, [(1, 2, 4)], [(1, 2)])
@@ -158,7 +158,7 @@ def test_nobody_loses_a_kernel_because_no_server_was_there(
     mode: Mode, standing: Standing | None, heard: float, away: float
 ) -> None:
     policy = Policy(1, mode, 4800, 86400, 15, 60, 60, 30)
-    entry = KeptKernel("k1", Scope.PRIVATE, policy)
+    entry = KeptKernel("k1", Scope.PRIVATE, policy, autoclose=True)
     entry.leases["a"] = Lease("a", policy, standing if mode is Mode.CONNECTION else None, heard, heard, heard)
     now = heard + away
     leases = Leases()
@@ -171,7 +171,7 @@ def test_nobody_loses_a_kernel_because_no_server_was_there(
 
 def test_a_stream_that_does_not_come_back_to_the_successor_is_a_client_that_has_left() -> None:
     policy = Policy(1, Mode.CONNECTION, 4800, 86400, 15, 60, 60, 30)
-    entry = KeptKernel("k1", Scope.PRIVATE, policy)
+    entry = KeptKernel("k1", Scope.PRIVATE, policy, autoclose=True)
     entry.leases["a"] = Lease("a", policy, Standing.CONNECTED, 1.0, 1.0, 1.0)
     leases = Leases()
     leases.kernel_recalled(recalled(note_of(entry), Policies(policy).pinned, 100.0))

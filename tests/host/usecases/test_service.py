@@ -158,6 +158,9 @@ async def test_over_stdio_there_is_only_one_kernel_to_attach_to(at: Server) -> N
     assert status == "kernel_not_found"
     assert "report-cleanup" in message
     of(CellAnswer, await at.service.run_cell(ME, f"%%loommux --attach {at.kernel.id}\nsay"))
+    for options in ("--alone", "--create --keep", "--create --autoclose"):
+        status, message = refused(await at.service.run_cell(ME, f"%%loommux --attach {at.kernel.id} {options}\nsay"))
+        assert status == "invalid_cell_header" and "a server over stdio has one client" in message
 
 
 # -- selecting -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.shared.header import Header, InvalidHeader, parse
+from loommux_kernel.shared.header import BY_NAME, HELP, NAME, OPTIONS, SECONDS, USAGE, Header, InvalidHeader, parse
 
 
 def test_a_cell_without_a_header_has_none() -> None:
@@ -22,7 +22,26 @@ def test_every_option_is_read() -> None:
         line=0, kernel="build", wait=30.0, silence=2.5, full_output=True
     )
     assert parse("%%loommux --attach report --create\n1") == Header(line=0, attach="report", create=True)
+    assert parse("%%loommux --kernel /main/build --create\n1") == Header(line=0, kernel="/main/build", create=True)
+    assert parse("%%loommux --attach report --create --autoclose\n1") == Header(
+        line=0, attach="report", create=True, autoclose=True
+    )
+    assert parse("%%loommux --alone --attach report --create --keep\n1") == Header(
+        line=0, attach="report", create=True, keep=True, alone=True
+    )
     assert parse("%%loommux\n1") == Header(line=0)
+
+
+def test_usage_help_and_parser_know_the_same_options() -> None:
+    assert USAGE == (
+        "%%loommux [--kernel NAME [--create] | --attach NAME [--create [--autoclose | --keep]] [--alone]]"
+        " [--wait SECONDS] [--silence SECONDS] [--full-output]"
+    )
+    values = {"": "", NAME: " build", SECONDS: " 2.5"}
+    for option in OPTIONS:
+        company = " ".join(f"{name}{values[BY_NAME[name].takes]}" for (*_, name) in option.beside)
+        assert parse(f"%%loommux {company} {option.name}{values[option.takes]}\n1") is not None
+        assert f"\n{option.name}" in HELP
 
 
 def test_names_are_quoted_as_in_a_shell() -> None:
@@ -55,6 +74,7 @@ def test_the_body_is_what_follows_the_header() -> None:
     assert header.body(source) == "%%time\nx\n"
 
 
+@pytest.mark.case("X23")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -74,12 +94,22 @@ def test_the_body_is_what_follows_the_header() -> None:
         ("--wait 3 --wait 4", "--wait is given twice"),
         ("--full-output=yes", "--full-output takes no value"),
         ("--kernel a --attach b", "exclude each other"),
-        ("--kernel a --create", "--create goes only with --attach"),
-        ("--create", "--create goes only with --attach"),
+        ("--create", "--create goes only with --kernel or --attach"),
+        ("--autoclose", "--autoclose goes only with --attach"),
+        ("--attach a --autoclose", "--autoclose goes only with --create"),
+        ("--kernel a --create --keep", "--keep goes only with --attach"),
+        ("--attach a --create --keep --autoclose", "--autoclose and --keep exclude each other"),
+        ("--kernel a --alone", "--alone goes only with --attach"),
         ("--kernel 'a", "no closing quotation"),
         ("--kernel ''", "--kernel needs a printable name"),
         ("--kernel 'a\tb'", "--kernel needs a printable name"),
         (f"--kernel {'a' * 257}", "at most 256 characters"),
+        ("--kernel a/b", "without /, or an id, or a path like /main/child, got 'a/b'"),
+        ("--kernel a/b/c", "or a path like /main/child, got 'a/b/c'"),
+        ("--kernel /a/b/c", "or a path like /main/child"),
+        ("--kernel /a/", "or a path like /main/child"),
+        ("--kernel /", "or a path like /main/child"),
+        ("--attach /a", "--attach needs a printable name without /, or an id, got '/a'"),
     ],
 )
 def test_a_bad_header_is_refused_by_name(text: str, says: str) -> None:
