@@ -37,6 +37,7 @@ SETTINGS = {
     "max_result_bytes": "The largest message, as sent, everything included.",
     "max_kernels": "How many kernels a server has at most.",
     "kernel_python": "The interpreter of kernels: a path, or a name on PATH.",
+    "kernel_overlay": "Where packages come from that its interpreter lacks: fetched once, from here only, or not at all.",
     "kernel_transport": "How kernels are reached: unix sockets, or loopback ports.",
     "kernel_memory_limit_bytes": "Memory that a kernel and all it starts may take.",
     "kernel_cpu_limit": "Cores that a kernel and all it starts may take; 1.5 is one and a half.",

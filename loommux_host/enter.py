@@ -2,7 +2,8 @@
 
 Runs ``loommux_kernel`` from beside this package, wherever the interpreter has it or not,
 and whatever lies in the working directory under its name. Nothing else of the server's
-environment comes onto the kernel's path. ``python enter.py --keeper …`` is the keeper
+environment comes onto the kernel's path; packages that the interpreter lacks come from an overlay
+(``--overlay DIRECTORY`` before the launch file, see `interpreters.finders`). ``python enter.py --keeper …`` is the keeper
 (see `keeper`) until it is forked as a kernel, which then goes on here as any other.
 Standard library only. Started by `processes.launcher` and `keeper.supervisor`.
 """
@@ -12,6 +13,7 @@ import os
 import runpy
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -20,6 +22,9 @@ def main() -> None:
     """Put the package in place, then go on as ``python -m loommux_kernel`` would."""
     if sys.path and os.path.abspath(sys.path[0]) == HERE:
         del sys.path[0]  # the directory of this script holds the host's modules
+    if sys.argv[1:2] == ["--overlay"]:
+        _, _, overlay, *sys.argv[1:] = sys.argv
+        load("interpreters/finders.py").install(overlay)
     place("loommux_kernel")
     if sys.argv[1:2] == ["--keeper"]:
         place("loommux_host")
@@ -29,6 +34,15 @@ def main() -> None:
         for name in [n for n in sys.modules if n.partition(".")[0] == "loommux_host"]:
             del sys.modules[name]
     runpy.run_module("loommux_kernel", run_name="__main__", alter_sys=True)
+
+
+def load(file: str) -> ModuleType:
+    """Run one module from beside this one, and leave no trace of it among the imported ones."""
+    spec = spec_from_file_location("loommux_overlay_finders", os.path.join(HERE, file))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def place(package: str) -> None:

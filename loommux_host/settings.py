@@ -28,6 +28,7 @@ LEAST_MEMORY_BYTES = 128 << 20
 
 LeaseMode = Literal["activity", "heartbeat", "connection"]
 Transport = Literal["ipc", "tcp"]
+Overlay = Literal["download", "local", "none"]
 
 
 class ConfigError(Exception):
@@ -59,6 +60,8 @@ class Settings:
     max_result_bytes: int = 1_000_000
     max_kernels: int = 64
     kernel_python: Path = field(default_factory=lambda: Path(sys.executable))
+    #: Where packages come from that a kernel's interpreter lacks.
+    kernel_overlay: Overlay = "download"
     kernel_transport: Transport = "tcp" if sys.platform == "win32" else "ipc"
     #: This and the next hold where control groups can see to it; see `processes.resource_limits`.
     kernel_memory_limit_bytes: int | None = None
@@ -188,6 +191,7 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "max_result_bytes": _integer(10_000),
     "max_kernels": _integer(1),
     "kernel_python": _python,
+    "kernel_overlay": _one_of("download", "local", "none"),
     "kernel_transport": _one_of("tcp") if sys.platform == "win32" else _one_of("ipc", "tcp"),
     "kernel_memory_limit_bytes": _optional(_integer(LEAST_MEMORY_BYTES)),
     "kernel_cpu_limit": _optional(_cores),

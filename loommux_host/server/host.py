@@ -18,6 +18,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -29,6 +30,7 @@ from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
+from loommux_host.processes.process_protocol import StartFailed
 from loommux_host.processes.resource_limits import find as find_limits
 from loommux_host.processes.running_servers import Server, publish
 from loommux_host.server.private_server import App, Private
@@ -37,6 +39,7 @@ from loommux_kernel.shared.clock import uptime
 from loommux_kernel.shared.protocol import now
 
 if TYPE_CHECKING:
+    from loommux_host.interpreters.overlays import Overlays
     from loommux_host.kernels.registry import Registry
     from loommux_host.sessions.callers import Binder, Caller, LeaseHooks, OneKernel
     from loommux_host.succession.manifest import Identity
@@ -78,7 +81,7 @@ class Host:
                 self.keeping.take_over(inherited.client)
         self.launcher = Launcher(
             config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
-            provisioner=self.keeping.provisioner if self.keeping is not None else None,
+            provisioner=self.keeping.provisioner if self.keeping is not None else None, overlay=self._overlay,
         )  # fmt: skip
         self._started_at, self._uptime = now(), uptime()
         self.publish()
@@ -87,6 +90,7 @@ class Host:
         #: The kernels' files, by id.
         self.files: WeakValueDictionary[str, KernelFiles] = WeakValueDictionary()
         self._begun: dict[str, ProcessFactory] = {}
+        self._overlays: Overlays | None = None
         self._service: Service | None = None
         self._private: Private | None = None
         self._cleaning: asyncio.Task[None] | None = None
@@ -179,6 +183,16 @@ class Host:
             VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(config.kernel_python),
             self.session,
         )  # fmt: skip
+
+    def _overlay(self, python: Path, environment: dict[str, str]) -> Path | None:
+        """What a kernel with another interpreter than ours needs beside its own packages."""
+        from loommux_host.interpreters.overlays import NoOverlay, Overlays  # most servers need none
+
+        self._overlays = self._overlays or Overlays(self.config.kernel_overlay)
+        try:
+            return self._overlays.find(python, environment)
+        except NoOverlay as error:
+            raise StartFailed(str(error)) from error
 
     def _launching(self, id: str, name: str) -> ProcessFactory:
         return self._launching_in(KernelFiles(self.directory, id, name, self.config.kernel_transport))
