@@ -2,8 +2,8 @@
 
 Runs ``loommux_kernel`` from beside this package, wherever the interpreter has it or not,
 and whatever lies in the working directory under its name. Nothing else of the server's
-environment comes onto the kernel's path; packages that the interpreter lacks come from an overlay
-(``--overlay DIRECTORY`` before the launch file, see `interpreters.finders`). ``python enter.py --keeper …`` is the keeper
+environment comes onto the kernel's path; packages that the interpreter lacks come from an
+overlay (``--overlay DIRECTORY`` first, see `interpreters.finders`). ``python enter.py --keeper …`` is the keeper
 (see `keeper`) until it is forked as a kernel, which then goes on here as any other.
 Standard library only. Started by `processes.launcher` and `keeper.supervisor`.
 """
@@ -22,8 +22,7 @@ def main() -> None:
     """Put the package in place, then go on as ``python -m loommux_kernel`` would."""
     if sys.path and os.path.abspath(sys.path[0]) == HERE:
         del sys.path[0]  # the directory of this script holds the host's modules
-    if sys.argv[1:2] == ["--overlay"]:
-        _, _, overlay, *sys.argv[1:] = sys.argv
+    if (overlay := taken_overlay()) is not None:
         load("interpreters/finders.py").install(overlay)
     place("loommux_kernel")
     if sys.argv[1:2] == ["--keeper"]:
@@ -31,9 +30,19 @@ def main() -> None:
         from loommux_host.keeper.fork_server import main as keep
 
         keep()
+        taken_overlay()  # a kernel is forked only where it is the keeper's own
         for name in [n for n in sys.modules if n.partition(".")[0] == "loommux_host"]:
             del sys.modules[name]
     runpy.run_module("loommux_kernel", run_name="__main__", alter_sys=True)
+
+
+def taken_overlay() -> str | None:
+    """The overlay that the command line names, which is taken out of it."""
+    if sys.argv[1:2] != ["--overlay"]:
+        return None
+    overlay = sys.argv[2]
+    del sys.argv[1:3]
+    return overlay
 
 
 def load(file: str) -> ModuleType:

@@ -6,30 +6,31 @@ files of what was imported are still the same is `preload`'s. Called by `fork_se
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 from loommux_host.keeper.preload import Preloaded
 from loommux_host.keeper.wire import Message
 
 #: Variables that an interpreter, or its C library, reads at its start only.
+MARK = "--keeper"
 AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "GLIBC_")
-OTHER_INTERPRETER = "the kernels' interpreter is another"
 
 
-def why_exec(request: Message, preloaded: Preloaded | None, began_with: dict[str, str]) -> str | None:
+def way_in(words: Sequence[str]) -> list[str]:
+    """How the commands begin of kernels that a keeper with that command may fork: the same interpreter and overlay."""
+    return list(words[: words.index(MARK)])
+
+
+def why_exec(request: Message, preloaded: Preloaded, began_with: dict[str, str]) -> str | None:
     """Why a fork would not be what that launch asks for; None when it would."""
-    if preloaded is None:
-        return OTHER_INTERPRETER
-    if not request["warm"]:
-        return "its command is another"
+    if request["command"][:-1] != way_in(sys.orig_argv):
+        return "its interpreter or its overlay is another"
     now = at_start(request["environment"])
     different = sorted(name for name in now.keys() | began_with.keys() if now.get(name) != began_with.get(name))
     if different:
         return f"other environment: {', '.join(different)}"
     return preloaded.obstacle()
-
-
-def why_exec_always(preloaded: Preloaded | None) -> str | None:
-    """Why a keeper forks no kernel warm, whatever is asked for; None when it does."""
-    return OTHER_INTERPRETER if preloaded is None else preloaded.obstacle()
 
 
 def at_start(environment: dict[str, str]) -> dict[str, str]:

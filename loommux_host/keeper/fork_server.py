@@ -32,7 +32,7 @@ import time
 import traceback
 
 from loommux_host.init.descendants import remove_files
-from loommux_host.keeper.exec_reasons import at_start, why_exec, why_exec_always
+from loommux_host.keeper.exec_reasons import at_start, why_exec
 from loommux_host.keeper.forked_child import Newborn, Origins, be_guard
 from loommux_host.keeper.preload import Preloaded
 from loommux_host.keeper.wire import SOCKET_NAME, VERSION, Frames, Message, send
@@ -66,11 +66,10 @@ class Connection:
 class Keeper:
     """The state of a keeper. `grace` is None for a server whose kernels nobody may take over."""
 
-    def __init__(self, directory: str, owner: int, grace: float | None, lock: int, *, warm: bool) -> None:
+    def __init__(self, directory: str, owner: int, grace: float | None, lock: int) -> None:
         self._directory, self._grace, self._lock = directory, grace, lock
         self._origins = Origins()
-        #: None in a keeper that is not of the kernels' interpreter: it forks none warm.
-        self._preloaded = Preloaded() if warm else None
+        self._preloaded = Preloaded()
         self._began_with = at_start(dict(os.environ))
         self._kept: dict[str, Kept] = {}
         self._owner: Connection | None = Connection(socket.socket(fileno=owner))
@@ -85,8 +84,7 @@ class Keeper:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are not waited for: their sockets tell
         self._origins.title(["loommux-keeper", self._directory], "loommux-keeper")
         os.chdir("/")
-        if self._preloaded is not None:
-            self._preloaded.run()
+        self._preloaded.run()
         self._say_warm()
         try:
             while self._owner is not None or self._deadline is not None:
@@ -97,7 +95,7 @@ class Keeper:
         os._exit(0)
 
     def _say_warm(self) -> None:
-        why = why_exec_always(self._preloaded)
+        why = self._preloaded.obstacle()
         if self._owner is not None:
             with contextlib.suppress(OSError):  # it has died meanwhile, which the next step sees
                 send(self._owner.sock, {"of": 0, "why": why})
@@ -248,6 +246,6 @@ class Keeper:
 
 
 def main() -> str:
-    """``DIRECTORY OWNER GRACE WARM LOCK``: the last three empty where not. Returns in a kernel's process alone."""
-    directory, owner, grace, warm, lock = sys.argv[2:7]
-    return Keeper(directory, int(owner), float(grace) if grace else None, int(lock or -1), warm=bool(warm)).run()
+    """``DIRECTORY OWNER GRACE LOCK``: the last two empty where not. Returns in a kernel's process alone."""
+    directory, owner, grace, lock = sys.argv[2:6]
+    return Keeper(directory, int(owner), float(grace) if grace else None, int(lock or -1)).run()

@@ -39,11 +39,10 @@ class ForkedByKeeper(SpawnedByInit):
     name: str = ""
     _client: KeeperClient | None = None
 
-    def __init__(self, keeper: Callable[[], Awaitable[KeeperClient]], warm: list[str], *, handed_on: bool) -> None:
-        """`keeper` gives the keeper that is there now; `warm` is how a command begins that it may fork;
-        `handed_on` says that the keeper keeps it for a successor of this server."""
+    def __init__(self, keeper: Callable[[], Awaitable[KeeperClient]], *, handed_on: bool) -> None:
+        """`keeper` gives the keeper that is there now; `handed_on` says that it keeps it for a successor."""
         super().__init__()
-        self._keeper, self._warm, self._handed_on = keeper, warm, handed_on
+        self._keeper, self._handed_on = keeper, handed_on
 
     async def _begin(self, cmd: list[str], facts: dict[str, str], **kwargs: Any) -> tuple[Guard, socket.socket]:
         ours, theirs = socket.socketpair()
@@ -85,7 +84,6 @@ class ForkedByKeeper(SpawnedByInit):
                 "environment": kwargs["env"],
                 "until": time.monotonic() + keeper_client.ANSWER_SECONDS * PATIENCE,
                 "proof": not self._handed_on,
-                "warm": len(cmd) == len(self._warm) + 1 and cmd[: len(self._warm)] == self._warm,
             }
             return await client.launch(request, descriptors)
         finally:

@@ -13,13 +13,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from loommux_host.keeper.client import KeeperClient, KeeperGone
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.processes.environment import kernel_environment
-from loommux_host.processes.launcher import ENTER, guarding
+from loommux_host.processes.launcher import guarding
+from loommux_host.processes.process_protocol import StartFailed
 from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory
 
 log = logging.getLogger(__name__)
@@ -52,9 +53,17 @@ class KeeperSupervisor:
     """The keeper of one server. `grace` is how long it keeps kernels for a successor, None for not at all."""
 
     def __init__(
-        self, directory: ServerDirectory, python: Path, workspace: Path, grace: float | None, secrets: Iterable[str]
+        self,
+        directory: ServerDirectory,
+        python: Path,
+        way_in: Callable[[dict[str, str]], list[str]],
+        workspace: Path,
+        grace: float | None,
+        secrets: Iterable[str],
     ) -> None:
+        """`python` is the kernels' interpreter, `way_in` how their commands begin, see `processes.launcher`."""
         self._directory, self._python, self._workspace, self._grace = directory, python, workspace, grace
+        self._way_in = way_in
         self._secrets = tuple(secrets)
         self._client: KeeperClient | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,7 +77,7 @@ class KeeperSupervisor:
 
     def provisioner(self, files: KernelFiles, process: int) -> ForkedByKeeper:
         """What starts one process of a kernel."""
-        made = ForkedByKeeper(self.client, [str(self._python), str(ENTER)], handed_on=self._grace is not None)
+        made = ForkedByKeeper(self.client, handed_on=self._grace is not None)
         made.name = f"{files.kernel_id}/{process}"
         return guarding(made, files, process)
 
@@ -100,13 +109,18 @@ class KeeperSupervisor:
         loop = asyncio.get_running_loop()
         if self._ending or loop.time() - self._failed_at < AGAIN_SECONDS:
             raise KeeperGone("there is no keeper")
+        environment = self._environment()
+        try:
+            words = await self._words(environment)
+        except StartFailed as error:
+            raise KeeperGone(f"the kernels' interpreter cannot keep any: {error}") from error
         if self._client is not None:
             log.warning("the keeper (pid %s) has died, and its kernels with it; a new one is started", self.pid)
             await self._reap()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = self._start(theirs)
+                self._process = self._start(words, environment, theirs)
             except OSError as error:
                 ours.close()
                 self._failed_at = loop.time()
@@ -114,18 +128,22 @@ class KeeperSupervisor:
         ForkedByKeeper.guards.add(self._process.pid)
         self._client = KeeperClient(ours)
 
-    def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        warm = self._python == Path(sys.executable)
+    async def _words(self, environment: dict[str, str]) -> list[str]:
+        if self._python == Path(sys.executable):
+            return self._way_in(environment)
+        return await asyncio.to_thread(self._way_in, environment)
+
+    def _start(self, way_in: list[str], environment: dict[str, str], theirs: socket.socket) -> subprocess.Popen[bytes]:
         grace = "" if self._grace is None else str(self._grace)
         held = (self._directory.lock,) if self._directory.lock >= 0 else ()
-        words = [str(self._directory.path), str(theirs.fileno()), grace, "warm" if warm else ""]
+        words = [str(self._directory.path), str(theirs.fileno()), grace]
         words += [*map(str, held or ("",)), " " * TITLE_ROOM]
         log_file = os.open(self._directory.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             return subprocess.Popen(
-                [sys.executable, str(ENTER), "--keeper", *words],
+                [*way_in, "--keeper", *words],
                 stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, cwd=self._workspace,
-                env=self._environment(), pass_fds=(theirs.fileno(), *held), start_new_session=True,
+                env=environment, pass_fds=(theirs.fileno(), *held), start_new_session=True,
             )  # fmt: skip
         finally:
             os.close(log_file)

@@ -79,8 +79,8 @@ class Launcher:
     `secrets` are texts that no kernel's environment may contain. `control_url` is where
     kernels reach the server; `write_secret` puts a kernel's secret for it into a file, where
     one is needed, and returns the file. `command` makes the command from the path of the
-    launch file; `provisioner` makes what starts one process. `overlay` finds what an interpreter lacks,
-    from the environment it would run in; it blocks, and raises `StartFailed`.
+    launch file; `provisioner` makes what starts one process. `way_in` gives the words before it for a kernel's
+    environment; it may block for another interpreter than ours, and raises `StartFailed`.
     """
 
     def __init__(
@@ -92,13 +92,14 @@ class Launcher:
         secrets: Iterable[str] = (),
         command: Callable[[Path], list[str]] | None = None,
         provisioner: Callable[[KernelFiles, int], Provisioner] | None = None,
-        overlay: Callable[[Path, dict[str, str]], Path | None] | None = None,
+        way_in: Callable[[dict[str, str]], list[str]] | None = None,
     ) -> None:
         self._python = config.kernel_python
         self._budget = config.records_budget_bytes
         self._control_url, self._write_secret = control_url, write_secret
         self._secrets = tuple(secrets)
-        self._command, self._overlay = command, overlay
+        self._command = command
+        self._way_in = way_in or (lambda environment: [str(self._python), str(ENTER)])
         self._provisioner = provisioner or default_provisioner
         #: The last process of each kernel; its guard removes the kernel's files should we die.
         self._last: dict[KernelFiles, KernelProcess] = {}
@@ -217,11 +218,9 @@ class Launcher:
         """The command that starts a kernel."""
         if self._command is not None:
             return self._command(launch)
-        words = [str(self._python), str(ENTER)]
-        if self._overlay is not None and self._python != Path(sys.executable):
-            overlay = await asyncio.to_thread(self._overlay, self._python, environment)
-            words += [] if overlay is None else ["--overlay", str(overlay)]
-        return [*words, str(launch)]
+        if self._python == Path(sys.executable):
+            return [*self._way_in(environment), str(launch)]
+        return [*await asyncio.to_thread(self._way_in, environment), str(launch)]
 
     async def _until_ready(self, process: KernelProcess, reading: int) -> None:
         seconds = _seconds_to_ready(process.launch.startup)

@@ -28,7 +28,13 @@ from loommux_host.facts.result_limits import Limits
 from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
-from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
+from loommux_host.processes.launcher import (
+    ENTER,
+    KernelFiles,
+    Launcher,
+    clean_up_after_dead_servers,
+    create_server_directory,
+)
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.process_protocol import StartFailed
 from loommux_host.processes.resource_limits import find as find_limits
@@ -63,6 +69,7 @@ class Host:
     def __init__(self, config: Config, secrets: Iterable[str] = (), inherited: Inheritance | None = None) -> None:
         """`secrets` are texts that no kernel's environment may contain; `inherited` is what a dead server has left."""
         self.config = config
+        self._overlays: Overlays | None = None
         self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)
@@ -76,12 +83,14 @@ class Host:
         if self.no_keeper is None:
             grace = config.adopt_grace_seconds if config.server else None
             secrets = tuple(secrets)
-            self.keeping = KeeperSupervisor(self.directory, config.kernel_python, config.workspace, grace, secrets)
+            self.keeping = KeeperSupervisor(
+                self.directory, config.kernel_python, self._way_in, config.workspace, grace, secrets
+            )
             if inherited is not None:
                 self.keeping.take_over(inherited.client)
         self.launcher = Launcher(
             config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
-            provisioner=self.keeping.provisioner if self.keeping is not None else None, overlay=self._overlay,
+            provisioner=self.keeping.provisioner if self.keeping is not None else None, way_in=self._way_in,
         )  # fmt: skip
         self._started_at, self._uptime = now(), uptime()
         self.publish()
@@ -90,7 +99,6 @@ class Host:
         #: The kernels' files, by id.
         self.files: WeakValueDictionary[str, KernelFiles] = WeakValueDictionary()
         self._begun: dict[str, ProcessFactory] = {}
-        self._overlays: Overlays | None = None
         self._service: Service | None = None
         self._private: Private | None = None
         self._cleaning: asyncio.Task[None] | None = None
@@ -184,15 +192,20 @@ class Host:
             self.session,
         )  # fmt: skip
 
-    def _overlay(self, python: Path, environment: dict[str, str]) -> Path | None:
-        """What a kernel with another interpreter than ours needs beside its own packages."""
+    def _way_in(self, environment: dict[str, str]) -> list[str]:
+        """How the command of a kernel begins: its interpreter, and what brings it the packages that it lacks."""
+        python = self.config.kernel_python
+        words = [str(python), str(ENTER)]
+        if python == Path(sys.executable):
+            return words
         from loommux_host.interpreters.overlays import NoOverlay, Overlays  # most servers need none
 
         self._overlays = self._overlays or Overlays(self.config.kernel_overlay)
         try:
-            return self._overlays.find(python, environment)
+            overlay = self._overlays.find(python, environment)
         except NoOverlay as error:
             raise StartFailed(str(error)) from error
+        return words if overlay is None else [*words, "--overlay", str(overlay)]
 
     def _launching(self, id: str, name: str) -> ProcessFactory:
         return self._launching_in(KernelFiles(self.directory, id, name, self.config.kernel_transport))
