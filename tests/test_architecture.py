@@ -24,12 +24,12 @@ HOST = {
     "client": "",
     "enter": "keeper",
     "commands": "bridge command_line config console diagnosis facts installation jupyter mcp succession web",
-    "diagnosis": "command_line config installation keeper processes version",
+    "diagnosis": "command_line config facts installation interpreters keeper processes version",
     "installation": "command_line",
     "bridge": "command_line mcp",
     "command_line": "config processes succession version",
     "jupyter": "kernels version",
-    "server": "api config console facts keeper kernels leases mcp processes sessions succession token_counting usecases"
+    "server": "api config console facts interpreters keeper kernels leases mcp processes sessions succession token_counting usecases"
     " version web",
     "api": "console facts kernels leases mcp processes rendering sessions usecases version web",
     "mcp": "facts rendering sessions usecases version web",
@@ -41,6 +41,7 @@ HOST = {
     "succession": "config facts keeper kernels leases processes",
     "leases": "",
     "kernels": "config facts processes",
+    "interpreters": "",
     "keeper": "init processes",
     "init": "",
     "processes": "facts",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from loommux_host.config import Config
 from loommux_host.keeper.supervisor import obstacle
@@ -35,10 +34,6 @@ def start(config: Config) -> Finding:
     why = obstacle(config.spawn)
     if why is not None:
         return Finding("start", f"spawn: every kernel gets a new interpreter, because {why}")
-    if config.kernel_python != Path(sys.executable):
-        return Finding(
-            "start", f"exec: every kernel gets a new interpreter, because it runs with {config.kernel_python}"
-        )
     return Finding("start", "fork: kernels are forked from a warm process, a keeper")
 
 

@@ -6,9 +6,10 @@ server and changes nothing. How kernels start and what ends with them is `loommu
 
 from __future__ import annotations
 
+import asyncio
+import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,8 +24,11 @@ from packaging.requirements import Requirement
 from loommux_host.command_line.reach import wait_for, waiting
 from loommux_host.command_line.reporting import Refused
 from loommux_host.config import Config, ConfigError
+from loommux_host.facts.phrases import plural
 from loommux_host.installation.configuration_file import SettingsFile
 from loommux_host.installation.mcp_hosts import HOSTS
+from loommux_host.interpreters.overlays import NoOverlay, Overlays
+from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.running_servers import DirectoryRefused, Server, living_servers
 from loommux_host.version import VERSION
 from loommux_kernel.shared.api_client import Daemon, DaemonError
@@ -35,8 +39,6 @@ LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 ROOM_BYTES = 2 << 30
 FIRST_PERSON = 1000
 NOBODY = 65_534
-INTERPRETER_SECONDS = 30
-NEEDED_BY_KERNELS = "import ipykernel, IPython, loommux_kernel"
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,18 @@ def kernel_interpreter(config: Config) -> Check:
     python = config.kernel_python
     if python == Path(sys.executable):
         return Check("kernels' interpreter", "the same; cells import what is installed there")
-    command = [str(python), "-c", NEEDED_BY_KERNELS]
+    environment = kernel_environment(
+        os.environ, python=python, programs=None, kernel_id="", kernel_name="", control_url=None
+    )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INTERPRETER_SECONDS, check=False)
-        failure = done.stderr.strip().rpartition("\n")[2] if done.returncode else None
-    except (OSError, subprocess.SubprocessError) as error:
-        failure = str(error)
-    if failure is None:
-        return Check("kernels' interpreter", f"{python}, the setting kernel_python")
-    mend = f"{python} -m pip install loommux, of this version ({VERSION}), or unset kernel_python"
-    return Check("kernels' interpreter", f"{python}: {failure}", "bad", mend)
+        found, pieces = asyncio.run(Overlays(config.kernel_overlay).planned(python, environment))
+    except NoOverlay as error:
+        mend = 'set kernel_python to a CPython 3.11 or newer that runs, or leave it out; kernel_overlay to "download"'
+        return Check("kernels' interpreter", str(error), "bad", mend)
+    old = [f"{one.name} {one.instead}" for one in pieces if one.instead is not None]
+    beside = f"; {plural(len(pieces), 'package')} that it lacks come from this server" if pieces else ""
+    shadowed = f"; too old for a kernel, so another one stands before it: {', '.join(old)}" if old else ""
+    return Check("kernels' interpreter", f"{found.named}, the setting kernel_python{beside}{shadowed}")
 
 
 def packages() -> Check:

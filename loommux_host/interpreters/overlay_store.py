@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from loommux_host.interpreters.probe import Interpreter
 #: A change of what lies in an overlay, or how, makes others of all.
 FORMAT = 1
 
-Fetch = Callable[[Piece, Interpreter, Path], None]
+Fetch = Callable[[Piece, Interpreter, Path], Awaitable[None]]
 
 
 def key_of(pieces: Sequence[Piece], interpreter: Interpreter) -> str:
@@ -45,8 +45,8 @@ def find(cache: Path, key: str) -> Path | None:
     return overlay if whole else None
 
 
-def make(cache: Path, pieces: Sequence[Piece], interpreter: Interpreter, fetch: Fetch) -> Path:
-    """Lay it out; returns where. Raises `OSError` and what `fetch` raises; nothing half made is left. Blocks."""
+def make(cache: Path, pieces: Sequence[Piece], interpreter: Interpreter) -> Path:
+    """Lay it out; returns where. The wheels are there. Raises `OSError`; nothing half made is left. Blocks."""
     overlays = cache / "overlays"
     overlays.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = overlays / key_of(pieces, interpreter)
@@ -57,7 +57,7 @@ def make(cache: Path, pieces: Sequence[Piece], interpreter: Interpreter, fetch: 
             (making / which).mkdir()
             for piece in pieces:
                 if piece.place == which:
-                    contents[which] += _lay_out(piece, interpreter, making / which, cache, fetch)
+                    contents[which] += _lay_out(piece, interpreter, making / which, cache)
         (making / CONTENTS).write_text(json.dumps(contents))
         return _move(making, place)
     finally:
@@ -77,33 +77,37 @@ def _move(making: Path, place: Path) -> Path:
     return place
 
 
-def _lay_out(piece: Piece, interpreter: Interpreter, target: Path, cache: Path, fetch: Fetch) -> list[str]:
+def _lay_out(piece: Piece, interpreter: Interpreter, target: Path, cache: Path) -> list[str]:
     """Put one package into a place of the overlay; returns its top-level names."""
     if piece.source == "own":
         names = _link_distribution(distribution(piece.name), target)
     else:
-        wheel = _wheel(piece, interpreter, cache, fetch)
+        wheel = wheel_place(cache, piece, interpreter)
         names = {entry.name for entry in wheel.iterdir()}
         for entry in sorted(names):
             _link(wheel / entry, target / entry)
     return sorted(_importable(names))
 
 
-def _wheel(piece: Piece, interpreter: Interpreter, cache: Path, fetch: Fetch) -> Path:
-    """The unpacked wheel, fetched into the cache once."""
+def wheel_place(cache: Path, piece: Piece, interpreter: Interpreter) -> Path:
+    """Where the files of a fetched wheel are kept."""
     kind = f"cp{interpreter.version[0]}{interpreter.version[1]}{'t' if interpreter.threaded else ''}"
-    place = cache / "wheels" / f"{piece.name}-{piece.version}-{kind}-{interpreter.platform}"
+    return cache / "wheels" / f"{piece.name}-{piece.version}-{kind}-{interpreter.platform}"
+
+
+async def with_wheel(cache: Path, piece: Piece, interpreter: Interpreter, fetch: Fetch) -> None:
+    """Have the files of a wheel in the cache, fetched once. Raises `OSError` and what `fetch` raises."""
+    place = wheel_place(cache, piece, interpreter)
     if place.is_dir():
-        return place
+        return
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix=".fetching-", dir=place.parent))
     try:
-        fetch(piece, interpreter, making)
+        await fetch(piece, interpreter, making)
         with contextlib.suppress(OSError):  # another server was faster
-            making.rename(place)
+            os.rename(making, place)  # noqa: PTH104 -- one call
     finally:
         shutil.rmtree(making, ignore_errors=True)
-    return place
 
 
 def _link_distribution(found: Distribution, target: Path) -> set[str]:

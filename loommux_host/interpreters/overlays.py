@@ -1,14 +1,14 @@
 """The overlay of a kernel's interpreter: looked for, planned and made when a process is to start there.
 
 Owns what a server knows of interpreters: the last answer of each, for as long as its files are the same. Called by
-`processes.launcher`, in a thread.
+`server.host` for `processes.launcher` and for the keeper, and by `diagnosis`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-import sys
-import threading
+from collections.abc import Mapping
 from importlib.metadata import distribution, requires
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from loommux_host.interpreters import overlay_store
 from loommux_host.interpreters.overlay_plan import ROOTS, Package, Piece, plan
 from loommux_host.interpreters.probe import OLDEST, Interpreter, NoInterpreter, probe
-from loommux_host.interpreters.wheel_fetch import NotFetched, command, fetch
+from loommux_host.interpreters.wheel_fetch import NotFetched, fetch
 
 Mode = Literal["download", "local", "none"]
 #: What changes with a package that is installed, upgraded or removed, for each entry of the path.
@@ -39,45 +39,43 @@ class Overlays:
         self._mode: Mode = mode
         self._cache = cache or default_cache()
         self._known: dict[Path, tuple[Seen, Interpreter, list[Piece]]] = {}
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = asyncio.Lock()
 
-    def find(self, python: Path, environment: dict[str, str]) -> Path | None:
-        """The overlay for a kernel with that interpreter; None when it needs none. Raises `NoOverlay`. Blocks."""
-        if python == Path(sys.executable):
-            return None
-        with self._one_at_a_time:
-            interpreter, pieces = self._planned(python, environment)
-            return self._overlay(interpreter, pieces) if pieces else None
+    async def find(self, python: Path, environment: Mapping[str, str]) -> Path | None:
+        """The overlay for a kernel with that interpreter; None when it needs none. Raises `NoOverlay`."""
+        async with self._one_at_a_time:
+            interpreter, pieces = await self.planned(python, environment)
+            return await self._overlay(interpreter, pieces) if pieces else None
 
-    def pieces(self, python: Path) -> list[Piece]:
-        """What the overlay of that interpreter has, as far as it was asked for."""
-        known = self._known.get(python)
-        return known[2] if known else []
-
-    def _planned(self, python: Path, environment: dict[str, str]) -> tuple[Interpreter, list[Piece]]:
+    async def planned(self, python: Path, environment: Mapping[str, str]) -> tuple[Interpreter, list[Piece]]:
+        """What that interpreter is, and what its overlay has; asked again when its files have changed."""
         known = self._known.get(python)
         if known is not None and known[0] == _seen(known[1]):
             return known[1], known[2]
         try:
-            interpreter = probe(python, environment)
+            interpreter = await probe(python, environment)
         except NoInterpreter as error:
             raise NoOverlay(str(error)) from error
         if interpreter.implementation != "cpython" or interpreter.version[:2] < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             kind = "" if interpreter.implementation == "cpython" else f" ({interpreter.implementation})"
             raise NoOverlay(f"{interpreter.named}{kind} cannot run a kernel: it has to be CPython {oldest} or newer")
-        pieces = plan(interpreter, own_package, kernel_needs())
+        pieces = await asyncio.to_thread(plan, interpreter, own_package, kernel_needs())
+        if pieces and self._mode == "none":
+            raise NoOverlay(_lacking(interpreter, pieces))
         self._known[python] = (_seen(interpreter), interpreter, pieces)
         return interpreter, pieces
 
-    def _overlay(self, interpreter: Interpreter, pieces: list[Piece]) -> Path:
-        if self._mode == "none":
-            raise NoOverlay(_lacking(interpreter, pieces))
-        found = overlay_store.find(self._cache, overlay_store.key_of(pieces, interpreter))
+    async def _overlay(self, interpreter: Interpreter, pieces: list[Piece]) -> Path:
+        key = overlay_store.key_of(pieces, interpreter)
+        found = await asyncio.to_thread(overlay_store.find, self._cache, key)
         if found is not None:
             return found
         try:
-            return overlay_store.make(self._cache, pieces, interpreter, self._fetch)
+            for piece in pieces:
+                if piece.source == "wheel":
+                    await overlay_store.with_wheel(self._cache, piece, interpreter, self._fetch)
+            return await asyncio.to_thread(overlay_store.make, self._cache, pieces, interpreter)
         except NotFetched as error:
             raise NoOverlay(f"{error}. {_by_hand(interpreter, pieces)}") from error
         except OSError as error:
@@ -86,14 +84,13 @@ class Overlays:
                 f" {_by_hand(interpreter, pieces)}"
             ) from error
 
-    def _fetch(self, piece: Piece, interpreter: Interpreter, target: Path) -> None:
+    async def _fetch(self, piece: Piece, interpreter: Interpreter, target: Path) -> None:
         if self._mode == "local":
-            words = command(piece, interpreter, self._cache / "wheels")
             raise NotFetched(
                 f"the wheel {piece.name} {piece.version} for {interpreter.named} is not in {self._cache}, and"
-                ' kernel_overlay is "local"' + ('; start once with "download"' if words else "")
+                ' kernel_overlay is "local"; one start with "download" fetches it'
             )
-        fetch(piece, interpreter, target)
+        await fetch(piece, interpreter, target)
 
 
 def default_cache() -> Path:
@@ -135,13 +132,11 @@ def _seen(interpreter: Interpreter) -> Seen:
 
 def _lacking(interpreter: Interpreter, pieces: list[Piece]) -> str:
     old = [f"{one.name} {one.instead}" for one in pieces if one.instead is not None]
-    missing = [one.name for one in pieces if one.instead is None]
-    what = " and ".join(
-        filter(
-            None, [f"has no {', '.join(missing)}" if missing else "", f"has {', '.join(old)}, too old" if old else ""]
-        )
-    )
-    return f'{interpreter.named} {what}, and kernel_overlay is "none". {_by_hand(interpreter, pieces)}'
+    missing = [one.name for one in pieces if one.instead is None and one.name in kernel_needs()]
+    what = [f"has {', '.join(old)}, too old for a kernel"] if old else []
+    what += [f"has no {', '.join(missing)}"] if missing else []
+    what = what or [f"lacks {len(pieces)} packages that a kernel needs"]
+    return f'{interpreter.named} {" and ".join(what)}; kernel_overlay is "none". {_by_hand(interpreter, pieces)}'
 
 
 def _by_hand(interpreter: Interpreter, pieces: list[Piece]) -> str:

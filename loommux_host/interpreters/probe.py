@@ -5,9 +5,10 @@ Owns the question and its answer, an `Interpreter`. Decides nothing. Called by `
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,22 +60,41 @@ class Interpreter:
         return f"Python {'.'.join(map(str, self.version))} at {self.python}"
 
 
-def probe(python: Path, environment: dict[str, str]) -> Interpreter:
-    """Ask it, as a kernel's process would find itself in `environment`. Raises `NoInterpreter`. Blocks."""
+async def probe(python: Path, environment: Mapping[str, str]) -> Interpreter:
+    """Ask it, as a kernel's process would find itself in `environment`. Raises `NoInterpreter`."""
     try:
-        done = subprocess.run(
-            [str(python), "-c", QUESTION],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False,
-            env=environment, cwd=os.sep,
-        )  # fmt: skip
-        said: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        code, out, err = await run([str(python), "-c", QUESTION], ANSWER_SECONDS, environment)
+        said: dict[str, Any] = json.loads(out) if code == 0 else {}
+    except (OSError, TimeoutError, ValueError) as error:
         raise NoInterpreter(f"{python} cannot be run as a Python: {error}") from error
     if not said:
-        last = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
+        last = err.strip().rpartition("\n")[2] or f"it ended with code {code}"
         raise NoInterpreter(f"{python} cannot be run as a Python: {last}")
     major, minor, micro = said["version"]
     return Interpreter(
         python, Path(said["prefix"]), (major, minor, micro), said["implementation"], said["platform"],
         said["threaded"], tuple(said["path"]), said["distributions"],
     )  # fmt: skip
+
+
+async def run(
+    words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run a program to its end: exit code, output, errors. It does not outlive the wait for it.
+
+    Raises `OSError`, and `TimeoutError` when it takes longer than `seconds`.
+    """
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=null, stdout=pipe, stderr=pipe, env=environment, cwd=os.sep
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            out, err = await process.communicate()
+    except TimeoutError:
+        raise TimeoutError(f"it did not end within {seconds:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode is not None
+    return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")

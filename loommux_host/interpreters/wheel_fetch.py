@@ -6,13 +6,12 @@ Owns the command line of both. Which wheel is wanted says `overlay_plan`; where 
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from loommux_host.interpreters.overlay_plan import Piece
-from loommux_host.interpreters.probe import Interpreter
+from loommux_host.interpreters.probe import Interpreter, run
 
 #: A wheel has a few megabytes; a slow line may take a while.
 FETCH_SECONDS = 180.0
@@ -41,18 +40,16 @@ def command(piece: Piece, interpreter: Interpreter, target: Path) -> list[str] |
     return None
 
 
-def fetch(piece: Piece, interpreter: Interpreter, target: Path) -> None:
-    """Put the files of a wheel into `target`. Raises `NotFetched`. Blocks."""
+async def fetch(piece: Piece, interpreter: Interpreter, target: Path) -> None:
+    """Put the files of a wheel into `target`. Raises `NotFetched`."""
     words = command(piece, interpreter, target)
     wheel = f"the wheel {piece.name} {piece.version} for {interpreter.named}"
     if words is None:
         raise NotFetched(f"{wheel} is needed, and there is neither pip in {sys.prefix} nor uv on PATH to fetch it")
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as error:
+        code, _, err = await run(words, FETCH_SECONDS)
+    except (OSError, TimeoutError) as error:
         raise NotFetched(f"{wheel} could not be fetched: {error}") from error
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise NotFetched(f"{wheel} could not be fetched: {said[-1].strip() if said else f'code {done.returncode}'}")
+    if code != 0:
+        said = [line.strip() for line in err.splitlines() if line.strip()]
+        raise NotFetched(f"{wheel} could not be fetched: {said[-1] if said else f'code {code}'}")

@@ -13,13 +13,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from loommux_host.keeper.client import KeeperClient, KeeperGone
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.processes.environment import kernel_environment
-from loommux_host.processes.launcher import guarding
+from loommux_host.processes.launcher import ENTER, WayIn, guarding
 from loommux_host.processes.process_protocol import StartFailed
 from loommux_host.processes.runtime_files import KernelFiles, ServerDirectory
 
@@ -56,12 +56,12 @@ class KeeperSupervisor:
         self,
         directory: ServerDirectory,
         python: Path,
-        way_in: Callable[[dict[str, str]], list[str]],
         workspace: Path,
         grace: float | None,
         secrets: Iterable[str],
+        way_in: WayIn | None = None,
     ) -> None:
-        """`python` is the kernels' interpreter, `way_in` how their commands begin, see `processes.launcher`."""
+        """`python` is the kernels' interpreter, `way_in` how their commands begin; without it a keeper is of ours."""
         self._directory, self._python, self._workspace, self._grace = directory, python, workspace, grace
         self._way_in = way_in
         self._secrets = tuple(secrets)
@@ -111,7 +111,7 @@ class KeeperSupervisor:
             raise KeeperGone("there is no keeper")
         environment = self._environment()
         try:
-            words = await self._words(environment)
+            words = await self._way_in(environment) if self._way_in else [sys.executable, str(ENTER)]
         except StartFailed as error:
             raise KeeperGone(f"the kernels' interpreter cannot keep any: {error}") from error
         if self._client is not None:
@@ -127,11 +127,6 @@ class KeeperSupervisor:
                 raise KeeperGone(f"no keeper could be started: {error}") from error
         ForkedByKeeper.guards.add(self._process.pid)
         self._client = KeeperClient(ours)
-
-    async def _words(self, environment: dict[str, str]) -> list[str]:
-        if self._python == Path(sys.executable):
-            return self._way_in(environment)
-        return await asyncio.to_thread(self._way_in, environment)
 
     def _start(self, way_in: list[str], environment: dict[str, str], theirs: socket.socket) -> subprocess.Popen[bytes]:
         grace = "" if self._grace is None else str(self._grace)

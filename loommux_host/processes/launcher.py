@@ -12,7 +12,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -61,6 +61,9 @@ MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^'.]+)", 
 REQUIREMENTS = {"ipykernel": "ipykernel>=7.4,<8", "IPython": "ipython>=9.18,<10", "zmq": "pyzmq>=27.3"}
 
 
+#: How the command of a kernel begins, for its environment: the interpreter, and what it needs to become a kernel.
+WayIn = Callable[[dict[str, str]], Awaitable[list[str]]]
+
 Made = TypeVar("Made", bound=SpawnedByInit)
 
 
@@ -80,7 +83,7 @@ class Launcher:
     kernels reach the server; `write_secret` puts a kernel's secret for it into a file, where
     one is needed, and returns the file. `command` makes the command from the path of the
     launch file; `provisioner` makes what starts one process. `way_in` gives the words before it for a kernel's
-    environment; it may block for another interpreter than ours, and raises `StartFailed`.
+    environment, and raises `StartFailed`.
     """
 
     def __init__(
@@ -92,14 +95,14 @@ class Launcher:
         secrets: Iterable[str] = (),
         command: Callable[[Path], list[str]] | None = None,
         provisioner: Callable[[KernelFiles, int], Provisioner] | None = None,
-        way_in: Callable[[dict[str, str]], list[str]] | None = None,
+        way_in: WayIn | None = None,
     ) -> None:
         self._python = config.kernel_python
         self._budget = config.records_budget_bytes
         self._control_url, self._write_secret = control_url, write_secret
         self._secrets = tuple(secrets)
         self._command = command
-        self._way_in = way_in or (lambda environment: [str(self._python), str(ENTER)])
+        self._way_in = way_in
         self._provisioner = provisioner or default_provisioner
         #: The last process of each kernel; its guard removes the kernel's files should we die.
         self._last: dict[KernelFiles, KernelProcess] = {}
@@ -218,9 +221,8 @@ class Launcher:
         """The command that starts a kernel."""
         if self._command is not None:
             return self._command(launch)
-        if self._python == Path(sys.executable):
-            return [*self._way_in(environment), str(launch)]
-        return [*await asyncio.to_thread(self._way_in, environment), str(launch)]
+        way_in = [str(self._python), str(ENTER)] if self._way_in is None else await self._way_in(environment)
+        return [*way_in, str(launch)]
 
     async def _until_ready(self, process: KernelProcess, reading: int) -> None:
         seconds = _seconds_to_ready(process.launch.startup)

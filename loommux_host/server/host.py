@@ -84,7 +84,7 @@ class Host:
             grace = config.adopt_grace_seconds if config.server else None
             secrets = tuple(secrets)
             self.keeping = KeeperSupervisor(
-                self.directory, config.kernel_python, self._way_in, config.workspace, grace, secrets
+                self.directory, config.kernel_python, config.workspace, grace, secrets, self._way_in
             )
             if inherited is not None:
                 self.keeping.take_over(inherited.client)
@@ -192,7 +192,7 @@ class Host:
             self.session,
         )  # fmt: skip
 
-    def _way_in(self, environment: dict[str, str]) -> list[str]:
+    async def _way_in(self, environment: dict[str, str]) -> list[str]:
         """How the command of a kernel begins: its interpreter, and what brings it the packages that it lacks."""
         python = self.config.kernel_python
         words = [str(python), str(ENTER)]
@@ -202,7 +202,7 @@ class Host:
 
         self._overlays = self._overlays or Overlays(self.config.kernel_overlay)
         try:
-            overlay = self._overlays.find(python, environment)
+            overlay = await self._overlays.find(python, environment)
         except NoOverlay as error:
             raise StartFailed(str(error)) from error
         return words if overlay is None else [*words, "--overlay", str(overlay)]

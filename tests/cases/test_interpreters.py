@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import packaging
 import pytest
 from packaging.requirements import Requirement
 
@@ -20,6 +24,10 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="an environment made of links"),
 ]
+
+
+#: Overlays and wheels of all runs of these tests: a wheel is fetched once.
+CACHE = Path(tempfile.gettempdir()) / f"loommux-tests-cache-{os.getuid()}"
 
 
 def needed(name: str, known: set[str]) -> Iterator[importlib.metadata.Distribution]:
@@ -52,6 +60,111 @@ def an_environment(path: Path, *names: str) -> Path:
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return an_environment(tmp_path_factory.mktemp("b") / "B", "ipykernel", "tqdm")
+
+
+def other_pythons() -> list[str]:
+    """Interpreters of other versions on this machine that a kernel can run with."""
+    named = [shutil.which(f"python3.{minor}") for minor in (12, 13, 14)]
+    pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob("3.1[234]*/bin/python"))
+    found = {Path(os.path.realpath(one)): str(one) for one in [*named, *pyenv] if one is not None}
+    return [one for real, one in found.items() if real != Path(os.path.realpath(sys.executable))]
+
+
+def bare(path: Path, python: str = sys.executable) -> Path:
+    """A virtual environment with nothing in it but a module; returns its interpreter."""
+    subprocess.run([python, "-m", "venv", "--without-pip", str(path)], check=True)
+    (packages,) = path.glob("lib/python*/site-packages")
+    (packages / "only_in_b.py").write_text("value = 7\n")
+    return path / "bin" / "python"
+
+
+def has(python: Path, name: str, version: str, source: str) -> None:
+    """Have an environment carry a package of one module."""
+    (packages,) = python.parent.parent.glob("lib/python*/site-packages")
+    (packages / name).mkdir()
+    (packages / name / "__init__.py").write_text(source)
+    info = packages / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+SEES_NOTHING = """
+import importlib.metadata as metadata, multiprocessing, subprocess, sys
+print(sys.executable)
+print([entry for entry in sys.path if "overlay" in entry])
+ask = "import sys; print(sys.executable, 'zmq' in {m.name for m in __import__('pkgutil').iter_modules()})"
+print(subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True).stdout.strip())
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    print([entry for entry in pool.apply(eval, ("__import__('sys').path",)) if "overlay" in entry])
+"""
+
+
+@pytest.mark.parametrize("version", ["same", "other"])
+async def test_an_environment_without_anything_gets_what_a_kernel_needs_and_its_children_see_nothing_of_it(
+    place: Place, tmp_path: Path, version: str
+) -> None:
+    others = other_pythons()
+    if version == "other" and not others:
+        pytest.skip("there is no Python 3.12 to 3.14 on this machine beside the one that runs the tests")
+    python = bare(tmp_path / "env", sys.executable if version == "same" else others[-1])
+    configure(place, f"kernel_python = {str(python)!r}")
+    place.more |= {"XDG_CACHE_HOME": str(CACHE)}
+    async with serving(place) as agent:
+        text = await printed(agent, f"%%loommux --wait 60 --silence 60\n{SEES_NOTHING}")
+        assert text.split("\n") == [str(python), "[]", f"{python} False", "[]"]
+        assert await printed(agent, "import only_in_b; print(only_in_b.value)") == "7"
+        assert await printed(agent, "!python -c 'import sys; print(sys.prefix)'") == str(python.parent.parent)
+        assert "Out[" in await agent.run("__import__('asyncio').sleep and 1")
+        assert "ZeroDivisionError" in await agent.run("1 / 0")
+        assert "restarted: process 2" in await agent.text("restart")
+        assert "Out[1]: 1" in await agent.run("1")
+        keeper = await printed(agent, "import psutil; print(psutil.Process().parent().parent().cmdline()[0])")
+        assert keeper.startswith("loommux"), "it was forked by a keeper, as with the server's own interpreter"
+
+
+@pytest.mark.case("X24")
+async def test_an_ipykernel_that_is_too_old_is_shadowed_for_the_kernel_alone(place: Place, tmp_path: Path) -> None:
+    python = bare(tmp_path / "env")
+    has(python, "ipykernel", "6.31.0", "raise AttributeError('too old')")
+    has(python, "packaging", "99.1", "")
+    (packages,) = python.parent.parent.glob("lib/python*/site-packages")
+    shutil.copytree(Path(packaging.__file__).parent, packages / "packaging", dirs_exist_ok=True)
+    (packages / "packaging/__init__.py").write_text("__version__ = '99.1'")
+    configure(place, f"kernel_python = {str(python)!r}")
+    place.more |= {"XDG_CACHE_HOME": str(CACHE)}
+    async with serving(place) as agent:
+        assert await printed(agent, "import packaging; print(packaging.__version__)") == "99.1", "its own packages win"
+        version = "!python -c 'from importlib.metadata import version; print(version(\"ipykernel\"))'"
+        assert await printed(agent, version) == "6.31.0"
+
+
+@pytest.mark.case("X24")
+async def test_without_an_overlay_it_is_said_which_version_is_needed_and_how_to_get_it(
+    place: Place, tmp_path: Path
+) -> None:
+    python = bare(tmp_path / "env")
+    has(python, "ipykernel", "6.31.0", "raise AttributeError('too old')")
+    configure(place, f"kernel_python = {str(python)!r}\nkernel_overlay = 'none'")
+    async with serving(place) as agent:
+        refused = await agent.refusal("run_cell", freeform="1")
+        assert refused.startswith("kernel_start_failed") and "has ipykernel 6.31.0, too old" in refused
+        assert re.search(rf"Without an overlay: {re.escape(str(python))} -m pip install 'ipykernel<8,>=7.4' ", refused)
+
+
+async def test_a_python_that_is_too_old_for_a_kernel_or_is_none_is_said_so(place: Place, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        'echo \'{"executable": "x", "prefix": "/", "version": [3, 9, 1], "implementation": "cpython",'
+        ' "platform": "linux-x86_64", "threaded": false, "path": [], "distributions": {}}\'\n'
+    )
+    python.chmod(0o755)
+    configure(place, f"kernel_python = {str(python)!r}")
+    async with serving(place) as agent:
+        refused = await agent.refusal("run_cell", freeform="1")
+        assert f"Python 3.9.1 at {python} cannot run a kernel: it has to be CPython 3.11 or newer" in refused
+        python.write_text("#!/bin/sh\necho not a python >&2; exit 3\n")
+        assert f"{python} cannot be run as a Python: not a python" in await agent.refusal("run_cell", freeform="1")
 
 
 @pytest.fixture(scope="module")

@@ -239,6 +239,7 @@ BAD = {
     "max_result_bytes": 9_999,
     "max_kernels": 0,
     "kernel_python": "/no/such/python",
+    "kernel_overlay": "maybe",
     "kernel_transport": "udp",
     "kernel_memory_limit_bytes": 1 << 20,
     "kernel_cpu_limit": 0,

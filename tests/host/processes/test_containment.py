@@ -333,7 +333,7 @@ def adopted(server: Server, work: Callable[[KeeperClient, ForkedByKeeper], Await
         async def keeper() -> KeeperClient:
             return client
 
-        made = ForkedByKeeper(keeper, [], handed_on=True)
+        made = ForkedByKeeper(keeper, handed_on=True)
         kernel = server.kernels[0]
         await made.take_over(client, kept, kernel["id"], kernel["kernel"], kernel["init"])
         await work(client, made)
