@@ -71,7 +71,7 @@ async def kernels(count: int) -> AsyncIterator[list[Kernel]]:
     """So many that are not started, of a server whose keeper has forked one already."""
     server = create_server_directory()
     with TemporaryDirectory() as workspace:
-        keeping = KeeperSupervisor(server, Path(sys.executable), Path(workspace), None, ())
+        keeping = KeeperSupervisor(server, lambda: Path(sys.executable), Path(workspace), None, ())
         launcher = Launcher(Settings(), provisioner=keeping.provisioner)
         made = [Kernel(launcher, KernelFiles(server, uuid.uuid4().hex, "b"), Path(workspace)) for _ in range(count + 1)]
         await made[0].start()

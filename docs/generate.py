@@ -36,8 +36,8 @@ SETTINGS = {
     "omission_tail_lines": "Last lines that a result shows of output that is left out; 0 for none.",
     "max_result_bytes": "The largest message, as sent, everything included.",
     "max_kernels": "How many kernels a server has at most.",
-    "kernel_python": "The interpreter of kernels: a path, or a name on PATH.",
-    "kernel_overlay": "Where packages come from that its interpreter lacks: fetched once, from here only, or not at all.",
+    "kernel_python": "The interpreter of kernels: a path, a name on PATH, a version; None: the project's own.",
+    "kernel_overlay": "Where packages come from that its interpreter lacks: fetched, only from here, or not at all.",
     "kernel_transport": "How kernels are reached: unix sockets, or loopback ports.",
     "kernel_memory_limit_bytes": "Memory that a kernel and all it starts may take.",
     "kernel_cpu_limit": "Cores that a kernel and all it starts may take; 1.5 is one and a half.",
@@ -109,7 +109,7 @@ def settings_page() -> str:
     for field in fields(settings.Settings):
         declared = re.search(rf"^    {field.name}: ([^\n=]+)", source, re.M)
         assert declared is not None
-        default = "the server's" if field.name == "kernel_python" else repr(getattr(settings.Settings(), field.name))
+        default = repr(getattr(settings.Settings(), field.name))
         default = "'ipc', on Windows 'tcp'" if field.name == "kernel_transport" else default
         rows.append([f"`{field.name}`", f"`{_type(declared[1])}`", f"`{default}`", SETTINGS[field.name]])
     return "\n".join([

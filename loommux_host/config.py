@@ -10,6 +10,7 @@ the `Config`.
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -41,6 +42,8 @@ class Config(Settings):
     auth: bool = True
     #: Start kernels by spawning an interpreter for each, never by forking a warm one.
     spawn: bool = False
+    #: Who named `kernel_python`, in words; None where nobody did.
+    python_named_by: str | None = None
     #: The kernels' working directory.
     workspace: Path = field(default_factory=Path.cwd)
     workspace_resolution: WorkspaceResolution = "launch_cwd"
@@ -56,8 +59,12 @@ def load(parsed: argparse.Namespace, launch_cwd: Path | None = None) -> Config:
     start = _start_directory() if launch_cwd is None else launch_cwd
     directory = _config_directory(parsed.config, start)
     workspace, resolution = _workspace(directory.resolve_workspace if directory else None, start)
+    settings = dict(directory.settings) if directory else {}
+    python, named_by = _python(parsed.python, settings.pop("kernel_python", None), workspace)
     return Config(
-        **(directory.settings if directory else {}),
+        **settings,
+        kernel_python=python,
+        python_named_by=named_by,
         server=parsed.server,
         host=parsed.host or DEFAULT_HOST,
         port=DEFAULT_PORT if parsed.port is None else parsed.port,
@@ -72,6 +79,22 @@ def load(parsed: argparse.Namespace, launch_cwd: Path | None = None) -> Config:
         config_dir=directory.path if directory else None,
         startup_dir=directory.startup if directory else None,
     )
+
+
+def _python(flag: str | None, setting: str | None, workspace: Path) -> tuple[Path | None, str | None]:
+    """The interpreter that was named for kernels, and where."""
+    if flag is None and setting is None:
+        return None, None
+    from loommux_host.interpreters.choice import NotFound, named  # most starts name none
+
+    try:
+        if flag is not None:
+            return named(flag, workspace, os.environ), "--python"
+        return named(setting or "", workspace, os.environ), "config.py"
+    except NotFound as error:
+        if flag is not None:
+            raise ConfigError("python_not_found", f"--python {flag}: {error}") from None
+        raise ConfigError("config_invalid_setting", f"kernel_python is {setting!r}: {error}") from None
 
 
 def _start_directory() -> Path:

@@ -10,11 +10,10 @@ import __future__
 
 import math
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Literal
@@ -59,7 +58,8 @@ class Settings:
     #: One message as sent, everything included.
     max_result_bytes: int = 1_000_000
     max_kernels: int = 64
-    kernel_python: Path = field(default_factory=lambda: Path(sys.executable))
+    #: As it was named, None to look for the project's own; `config` finds what is meant.
+    kernel_python: Path | None = None
     #: Where packages come from that a kernel's interpreter lacks.
     kernel_overlay: Overlay = "download"
     kernel_transport: Transport = "tcp" if sys.platform == "win32" else "ipc"
@@ -146,17 +146,12 @@ def _path(value: object, directory: Path, words: str) -> Path:
     return directory / Path(os.fspath(value)).expanduser()
 
 
-def _python(value: object, directory: Path) -> Path:
-    words = "the path of a Python interpreter, or its name on PATH"
-    if isinstance(value, str) and value and Path(value).name == value:
-        found = shutil.which(value)
-        if found is None:
-            raise ValueError(words)
-        return Path(found)
-    path = _path(value, directory, words)
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise ValueError(words)
-    return path
+def _python(value: object, _: Path) -> str:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError(
+            "the path of an interpreter or of an environment, a name on PATH, a version like '3.12', or None"
+        )
+    return os.fspath(value)  # as it was written: a / at its end says that it is a path
 
 
 def _file(value: object, directory: Path) -> Path:
@@ -190,7 +185,7 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "omission_tail_lines": _integer(0, 20),
     "max_result_bytes": _integer(10_000),
     "max_kernels": _integer(1),
-    "kernel_python": _python,
+    "kernel_python": _optional(_python),
     "kernel_overlay": _one_of("download", "local", "none"),
     "kernel_transport": _one_of("tcp") if sys.platform == "win32" else _one_of("ipc", "tcp"),
     "kernel_memory_limit_bytes": _optional(_integer(LEAST_MEMORY_BYTES)),

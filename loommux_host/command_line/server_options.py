@@ -48,6 +48,10 @@ def parser() -> argparse.ArgumentParser:
         "--protocol", choices=("both", "handshake"), default="both",
         help="handshake: refuse MCP revisions newer than 2025-11-25",
     )  # fmt: skip
+    made.add_argument(
+        "--python", metavar="PATH|NAME|VERSION",
+        help="kernels' interpreter: a path, a name on PATH, or a version like 3.12 (default: the project's own)",
+    )  # fmt: skip
     made.add_argument("--spawn", action="store_true", help="start every kernel in a new interpreter, never by fork")
     made.add_argument(
         "--print-completion", choices=SHELLS, metavar="SHELL", action=_PrintCompletion,

@@ -27,6 +27,7 @@ from loommux_host.config import Config, ConfigError
 from loommux_host.facts.phrases import plural
 from loommux_host.installation.configuration_file import SettingsFile
 from loommux_host.installation.mcp_hosts import HOSTS
+from loommux_host.interpreters.choice import choose
 from loommux_host.interpreters.overlays import NoOverlay, Overlays
 from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.running_servers import DirectoryRefused, Server, living_servers
@@ -37,6 +38,7 @@ Grade = Literal["ok", "warn", "bad"]
 LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 #: Below that, records of a busy kernel may not find room.
 ROOM_BYTES = 2 << 30
+SKIPPED = "name the environment with --python or kernel_python, or see that nobody else may write it"
 FIRST_PERSON = 1000
 NOBODY = 65_534
 
@@ -77,9 +79,12 @@ def interpreter() -> Check:
 
 def kernel_interpreter(config: Config) -> Check:
     """Whether kernels have what they need, where they run with another interpreter."""
-    python = config.kernel_python
+    choice = choose(config, os.environ)
+    python, skipped = choice.python, "".join(f"; {one}" for one in choice.skipped)
+    grade: Grade = "warn" if choice.skipped else "ok"
     if python == Path(sys.executable):
-        return Check("kernels' interpreter", "the same; cells import what is installed there")
+        text = f"the same ({choice.why}); cells import what is installed there{skipped}"
+        return Check("kernels' interpreter", text, grade, SKIPPED if skipped else None)
     environment = kernel_environment(
         os.environ, python=python, programs=None, kernel_id="", kernel_name="", control_url=None
     )
@@ -91,7 +96,8 @@ def kernel_interpreter(config: Config) -> Check:
     old = [f"{one.name} {one.instead}" for one in pieces if one.instead is not None]
     beside = f"; {plural(len(pieces), 'package')} that it lacks come from this server" if pieces else ""
     shadowed = f"; too old for a kernel, so another one stands before it: {', '.join(old)}" if old else ""
-    return Check("kernels' interpreter", f"{found.named}, the setting kernel_python{beside}{shadowed}")
+    text = f"{found.named} ({choice.why}){beside}{shadowed}{skipped}"
+    return Check("kernels' interpreter", text, grade, SKIPPED if skipped else None)
 
 
 def packages() -> Check:

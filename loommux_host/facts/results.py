@@ -241,6 +241,7 @@ class StatusAnswer(Answer):
     workspace: str = ""
     workspace_resolution: str = "launch_cwd"
     python: str = ""
+    python_why: str = ""
     current: ExecutionFacts | None = None
     recent: ExecutionFacts | None = None
     last_five: list[ExecutionFacts] = field(default_factory=list)

@@ -114,6 +114,7 @@ OMISSIONS: dict[str, Word] = {
 
 #: Why a server does not start: one line on stderr, ``<word>: <what to change>``, and exit code 2.
 STARTS: dict[str, Word] = {
+    "python_not_found": Word("no interpreter is meant by what was given with --python", ""),
     "config_not_found": Word("the directory given with --config does not exist", ""),
     "config_not_directory": Word("what was given with --config is no directory", ""),
     "config_untrusted": Word("others own the configuration directory or a file in it, or may write it", ""),

@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from loommux_host.keeper.client import KeeperClient, KeeperGone
@@ -55,13 +55,13 @@ class KeeperSupervisor:
     def __init__(
         self,
         directory: ServerDirectory,
-        python: Path,
+        python: Callable[[], Path],
         workspace: Path,
         grace: float | None,
         secrets: Iterable[str],
         way_in: WayIn | None = None,
     ) -> None:
-        """`python` is the kernels' interpreter, `way_in` how their commands begin; without it a keeper is of ours."""
+        """`python` gives the kernels' interpreter, `way_in` how their commands begin; without it it is ours."""
         self._directory, self._python, self._workspace, self._grace = directory, python, workspace, grace
         self._way_in = way_in
         self._secrets = tuple(secrets)
@@ -109,9 +109,10 @@ class KeeperSupervisor:
         loop = asyncio.get_running_loop()
         if self._ending or loop.time() - self._failed_at < AGAIN_SECONDS:
             raise KeeperGone("there is no keeper")
-        environment = self._environment()
+        python = self._python()
+        environment = self._environment(python)
         try:
-            words = await self._way_in(environment) if self._way_in else [sys.executable, str(ENTER)]
+            words = await self._way_in(python, environment) if self._way_in else [sys.executable, str(ENTER)]
         except StartFailed as error:
             raise KeeperGone(f"the kernels' interpreter cannot keep any: {error}") from error
         if self._client is not None:
@@ -143,10 +144,10 @@ class KeeperSupervisor:
         finally:
             os.close(log_file)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, python: Path) -> dict[str, str]:
         """As the kernels', as far as it matters to an interpreter at its start; with room for a mark at its end."""
         made = kernel_environment(
-            os.environ, python=self._python, programs=None, kernel_id="", kernel_name="", control_url=None,
+            os.environ, python=python, programs=None, kernel_id="", kernel_name="", control_url=None,
             secrets=self._secrets,
         )  # fmt: skip
         for name in ("LOOMMUX_KERNEL_ID", "LOOMMUX_KERNEL_NAME"):

@@ -61,8 +61,8 @@ MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^'.]+)", 
 REQUIREMENTS = {"ipykernel": "ipykernel>=7.4,<8", "IPython": "ipython>=9.18,<10", "zmq": "pyzmq>=27.3"}
 
 
-#: How the command of a kernel begins, for its environment: the interpreter, and what it needs to become a kernel.
-WayIn = Callable[[dict[str, str]], Awaitable[list[str]]]
+#: How the command of a kernel begins, for an interpreter and an environment: with what it needs to become a kernel.
+WayIn = Callable[[Path, dict[str, str]], Awaitable[list[str]]]
 
 Made = TypeVar("Made", bound=SpawnedByInit)
 
@@ -71,25 +71,25 @@ class LaunchSettings(Protocol):
     """What of the configuration concerns a start (contract 9.5)."""
 
     @property
-    def kernel_python(self) -> Path: ...
-    @property
     def records_budget_bytes(self) -> int: ...
 
 
 class Launcher:
     """Starts processes. One for a server.
 
+    `choose` gives the interpreter of the next process, and why it is that one: ours without it.
     `secrets` are texts that no kernel's environment may contain. `control_url` is where
     kernels reach the server; `write_secret` puts a kernel's secret for it into a file, where
     one is needed, and returns the file. `command` makes the command from the path of the
-    launch file; `provisioner` makes what starts one process. `way_in` gives the words before it for a kernel's
-    environment, and raises `StartFailed`.
+    launch file; `provisioner` makes what starts one process. `way_in` gives the words before it for an
+    interpreter and a kernel's environment, and raises `StartFailed`.
     """
 
     def __init__(
         self,
         config: LaunchSettings,
         *,
+        choose: Callable[[], tuple[Path, str]] | None = None,
         control_url: str | None = None,
         write_secret: Callable[[Path, str], Path | None] = lambda path, kernel: None,
         secrets: Iterable[str] = (),
@@ -97,7 +97,7 @@ class Launcher:
         provisioner: Callable[[KernelFiles, int], Provisioner] | None = None,
         way_in: WayIn | None = None,
     ) -> None:
-        self._python = config.kernel_python
+        self._choose = choose or (lambda: (Path(sys.executable), ""))
         self._budget = config.records_budget_bytes
         self._control_url, self._write_secret = control_url, write_secret
         self._secrets = tuple(secrets)
@@ -127,6 +127,7 @@ class Launcher:
             reading, writing = os.pipe()
         except OSError as error:
             raise StartFailed(f"no process could be made: {error}") from error
+        python, why = self._choose()
         launch = LaunchFile(
             kernel_id=files.kernel_id,
             kernel_name=name,
@@ -137,6 +138,8 @@ class Launcher:
             descriptors=str(directory / "descriptors"),
             log=str(directory / "log"),
             workspace=str(workspace),
+            python=str(python),
+            python_why=why,
             startup=str(startup) if startup is not None else None,
             ready_fd=_inheritable(writing),
             records_budget_bytes=self._budget - await self._kept(files, process_number),
@@ -195,7 +198,7 @@ class Launcher:
     async def _launch(self, provisioner: Provisioner, launch: LaunchFile, path: Path, programs: Path) -> None:
         environment = kernel_environment(
             os.environ,
-            python=self._python,
+            python=Path(launch.python),
             programs=programs,
             kernel_id=launch.kernel_id,
             kernel_name=launch.kernel_name,
@@ -207,7 +210,7 @@ class Launcher:
         log = os.open(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             await provisioner.launch_kernel(
-                await self._words(path, environment),
+                await self._words(launch, path, environment),
                 env=environment,
                 cwd=launch.workspace,
                 stdout=log,
@@ -217,12 +220,13 @@ class Launcher:
         finally:
             os.close(log)
 
-    async def _words(self, launch: Path, environment: dict[str, str]) -> list[str]:
+    async def _words(self, launch: LaunchFile, path: Path, environment: dict[str, str]) -> list[str]:
         """The command that starts a kernel."""
         if self._command is not None:
-            return self._command(launch)
-        way_in = [str(self._python), str(ENTER)] if self._way_in is None else await self._way_in(environment)
-        return [*way_in, str(launch)]
+            return self._command(path)
+        if self._way_in is None:
+            return [launch.python, str(ENTER), str(path)]
+        return [*await self._way_in(Path(launch.python), environment), str(path)]
 
     async def _until_ready(self, process: KernelProcess, reading: int) -> None:
         seconds = _seconds_to_ready(process.launch.startup)
@@ -236,17 +240,16 @@ class Launcher:
             await asyncio.shield(process.end(grace=0))
             raise
         if not line:
-            raise self._failure(await process.end(grace=SILENT_SECONDS))
+            raise _failure(process.launch.python, await process.end(grace=SILENT_SECONDS))
 
-    def _failure(self, ended: Exit) -> StartFailed:
-        how = f"ended by {ended.signal}" if ended.signal else f"exited with code {ended.code}"
-        missing = MISSING_MODULE.findall(ended.log_tail)
-        if missing and missing[-1] in REQUIREMENTS:
-            need = REQUIREMENTS[missing[-1]]
-            return StartFailed(
-                f"{self._python} has no {missing[-1]}; run: {self._python} -m pip install '{need}'", ended.log_tail
-            )
-        return StartFailed(f"the process {how} before it was ready", ended.log_tail)
+
+def _failure(python: str, ended: Exit) -> StartFailed:
+    how = f"ended by {ended.signal}" if ended.signal else f"exited with code {ended.code}"
+    missing = MISSING_MODULE.findall(ended.log_tail)
+    if missing and missing[-1] in REQUIREMENTS:
+        need = REQUIREMENTS[missing[-1]]
+        return StartFailed(f"{python} has no {missing[-1]}; run: {python} -m pip install '{need}'", ended.log_tail)
+    return StartFailed(f"the process {how} before it was ready", ended.log_tail)
 
 
 def default_provisioner(files: KernelFiles, process: int) -> Provisioner:

@@ -258,7 +258,8 @@ def status(answer: StatusAnswer) -> list[str]:
     if answer.held_at is not None:
         lines.append(held(answer.held_at))
     lines += [f"Workspace: {one_line(answer.workspace, 1000)} ({answer.workspace_resolution})"]
-    lines += [f"Python: {one_line(answer.python, 1000)}"]
+    why = f" ({answer.python_why})" if answer.python_why else ""
+    lines += [f"Python: {one_line(answer.python, 1000)}{why}"]
     shown = answer.current or answer.recent
     if shown is not None:
         word = "Running" if answer.current else "Most recent"

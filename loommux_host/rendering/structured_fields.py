@@ -217,6 +217,7 @@ def _status(answer: StatusAnswer) -> Fields:
         "workspace": answer.workspace,
         "workspace_resolution": answer.workspace_resolution,
         "python": answer.python,
+        "python_why": answer.python_why,
         "kernel_started": answer.started_at is not None,
         "kernel_started_at": _time(answer.started_at),
         "kernel_restarting": answer.restarting,

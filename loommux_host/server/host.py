@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 from loommux_host.api.call_activity import WatchedCalls
 from loommux_host.config import Config
 from loommux_host.facts.result_limits import Limits
+from loommux_host.interpreters.choice import choose
 from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
@@ -70,6 +71,8 @@ class Host:
         """`secrets` are texts that no kernel's environment may contain; `inherited` is what a dead server has left."""
         self.config = config
         self._overlays: Overlays | None = None
+        #: What was said of environments that are not used.
+        self._skipped: set[str] = set()
         self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)
@@ -84,12 +87,13 @@ class Host:
             grace = config.adopt_grace_seconds if config.server else None
             secrets = tuple(secrets)
             self.keeping = KeeperSupervisor(
-                self.directory, config.kernel_python, config.workspace, grace, secrets, self._way_in
+                self.directory, lambda: self.interpreter()[0], config.workspace, grace, secrets, self._way_in
             )
             if inherited is not None:
                 self.keeping.take_over(inherited.client)
         self.launcher = Launcher(
-            config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
+            config, choose=self.interpreter, secrets=secrets,
+            control_url=self.control.url, write_secret=self.control.write_secret,
             provisioner=self.keeping.provisioner if self.keeping is not None else None, way_in=self._way_in,
         )  # fmt: skip
         self._started_at, self._uptime = now(), uptime()
@@ -117,7 +121,7 @@ class Host:
             endpoint=endpoint,
             control_url=self.control.url,
             secret_file=str(secret) if secret else None,
-            python=str(config.kernel_python),
+            python=str(self.interpreter()[0]),
             config_dir=str(config.config_dir) if config.config_dir else None,
         )
         publish(directory, server)
@@ -151,7 +155,7 @@ class Host:
         )
         ChildNotices(registry)
         bodies = Bodies(COUNTING.within_limit, config.structured, config.omission_tail_lines)
-        place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
+        place = Place(str(config.workspace), config.workspace_resolution, self.interpreter)
         self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
         self._cleaning = asyncio.create_task(asyncio.to_thread(clean_up_after_dead_servers), name="clean up")
         # What is there now stays: the collector need not look at it again.
@@ -188,13 +192,21 @@ class Host:
 
         config = self.config
         return Identity(
-            VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(config.kernel_python),
+            VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(self.interpreter()[0]),
             self.session,
         )  # fmt: skip
 
-    async def _way_in(self, environment: dict[str, str]) -> list[str]:
+    def interpreter(self) -> tuple[Path, str]:
+        """The interpreter of the next process, and why: the one that was named, or what is found at this moment."""
+        choice = choose(self.config, os.environ)
+        for one in choice.skipped:
+            if one not in self._skipped:
+                self._skipped.add(one)
+                log.warning("%s", one)
+        return choice.python, choice.why
+
+    async def _way_in(self, python: Path, environment: dict[str, str]) -> list[str]:
         """How the command of a kernel begins: its interpreter, and what brings it the packages that it lacks."""
-        python = self.config.kernel_python
         words = [str(python), str(ENTER)]
         if python == Path(sys.executable):
             return words

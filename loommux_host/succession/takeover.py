@@ -25,6 +25,7 @@ from typing import Any
 
 from loommux_host.config import Config
 from loommux_host.facts.phrases import one_line
+from loommux_host.interpreters.choice import choose
 from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused, Kept
 from loommux_host.keeper.supervisor import obstacle
 from loommux_host.keeper.wire import SOCKET_NAME
@@ -139,8 +140,8 @@ def _obstacle(config: Config, identity: Identity) -> str | None:
     """Why we cannot go on with these kernels; None when we can."""
     if identity.versions != VERSIONS:
         return "the server before this was of a version that leaves other notes"
-    if identity.python != str(config.kernel_python):
-        return f"it runs with {identity.python}, the kernels of this server with {config.kernel_python}"
+    if identity.python != (python := str(choose(config, os.environ).python)):
+        return f"it runs with {identity.python}, the kernels of this server with {python}"
     if (without := obstacle(config.spawn)) is not None:
         return f"this server has no keeper: {without}"
     return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -54,7 +55,8 @@ class Place:
 
     workspace: str
     workspace_resolution: str
-    python: str
+    #: The interpreter of the next process, and why it is that one.
+    interpreter: Callable[[], tuple[Path, str]]
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,16 @@ class Observer:
             for entry in kernel.journal.last_notices(LAST_NOTICES)
             if entry.only_for in (None, caller.id)
         ]
+        launch = life.process.launch if life else None
+        python, why = (launch.python, launch.python_why) if launch and launch.python else self._place.interpreter()
         return StatusAnswer(
             state=kernel.state,
             started_at=life.process.started_at if life and life.alive else None,
             restarting=kernel.restarting,
             workspace=self._place.workspace,
             workspace_resolution=self._place.workspace_resolution,
-            python=self._place.python,
+            python=str(python),
+            python_why=why,
             current=of_view(life, running) if life and running else None,
             recent=of_view(life, life.mirror.recent) if life and life.mirror.recent else None,
             last_five=[of_view(life, view) for view in views] if life else [],

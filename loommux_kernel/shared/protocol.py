@@ -366,6 +366,9 @@ class LaunchFile:
     #: The process's own log: what it writes before and beside any cell; faulthandler.
     log: str
     workspace: str
+    #: The interpreter, and in words why it is that one.
+    python: str = ""
+    python_why: str = ""
     #: Directory of startup files, or None.
     startup: str | None = None
     #: Inherited descriptor on which one JSON line is written when requests are served.

@@ -194,7 +194,7 @@ async def test_cells_have_the_packages_of_the_project_and_none_of_the_servers(
     for missing in ("mcp", "tiktoken", "loommux_host"):
         assert f"ModuleNotFoundError: No module named '{missing}'" in await agent.run(f"import {missing}")
     status = await agent.text("status")
-    assert f"Workspace: {common_place.workspace} (launch_cwd)\nPython: {python}\n" in status
+    assert f"Workspace: {common_place.workspace} (launch_cwd)\nPython: {python} (config.py)\n" in status
 
 
 @pytest.mark.case("E11")

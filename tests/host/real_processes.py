@@ -17,7 +17,6 @@ STANDIN = Path(__file__).with_name("standin_kernel.py")
 class Settings:
     """What a launcher needs to know."""
 
-    kernel_python: Path = Path(sys.executable)
     records_budget_bytes: int = 1 << 30
 
 

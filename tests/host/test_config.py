@@ -53,7 +53,7 @@ def test_without_anything_the_workspace_is_the_start_directory(start: Path) -> N
     assert not config.structured
     assert config.auth
     assert not config.spawn
-    assert config.kernel_python == Path(sys.executable)
+    assert config.kernel_python is None, "the project's own is looked for at each start of a kernel"
 
 
 def test_a_configuration_cannot_be_changed(start: Path) -> None:
@@ -238,7 +238,7 @@ BAD = {
     "omission_tail_lines": 21,
     "max_result_bytes": 9_999,
     "max_kernels": 0,
-    "kernel_python": "/no/such/python",
+    "kernel_python": 3.12,
     "kernel_overlay": "maybe",
     "kernel_transport": "udp",
     "kernel_memory_limit_bytes": 1 << 20,
@@ -284,6 +284,28 @@ def test_the_interpreter_of_a_virtual_environment_stays_a_link(start: Path) -> N
     link.symlink_to(sys.executable)
     write_config(start / ".loommux", f"kernel_python = {str(link)!r}")
     assert load([], start).kernel_python == link
+
+
+def test_an_interpreter_that_was_named_is_found_from_the_workspace_or_the_start_is_refused(start: Path) -> None:
+    python = environment(start / "env")
+    write_config(start / ".loommux", "kernel_python = 'env/'")
+    assert (load([], start).kernel_python, load([], start).python_named_by) == (python, "config.py")
+    assert load(["--python", "./env/bin/python"], start).python_named_by == "--python"
+    write_config(start / ".loommux", "kernel_python = '../nowhere'")
+    with pytest.raises(ConfigError, match=r"config_invalid_setting: kernel_python is '../nowhere': /.*/nowhere is no "):
+        load([], start)
+    with pytest.raises(ConfigError, match="python_not_found: --python no-such-program: no program 'no-such-program'"):
+        load(["--python", "no-such-program"], start)
+    with pytest.raises(ConfigError, match="python_not_found: --python 3.99: no Python 3.99 is on PATH, nor among "):
+        load(["--python", "3.99"], start)
+
+
+def environment(path: Path) -> Path:
+    """An environment, as far as it is looked at; returns its interpreter."""
+    (path / "bin").mkdir(parents=True)
+    python = path / "bin" / "python"
+    python.symlink_to(sys.executable)
+    return python
 
 
 # -- the workspace ---------------------------------------------------------------

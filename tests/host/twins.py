@@ -131,6 +131,6 @@ def server(
     kernel = registry.open("report-cleanup", private=True).kernel
     time = [1000.0]
     sessions = Sessions(registry, OneKernel(registry, kernel), leases, clock=lambda: time[0])
-    place = Place("/work", "launch_cwd", "/usr/bin/python3")
+    place = Place("/work", "launch_cwd", lambda: (Path("/usr/bin/python3"), ""))
     service = Service(registry, sessions, Bodies(lambda text: len(text) < 20_000, structured), place)
     return Server(launching, registry, kernel, sessions, service, time)

@@ -181,7 +181,7 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(home: Path, capsys: pytest
     code, found = doctor("--no-trial", capsys=capsys)
     assert code == 1
     assert "no module named ipykernel" in found["kernels' interpreter"]["text"]
-    assert "pip install" in found["kernels' interpreter"]["mend"]
+    assert "set kernel_python to a CPython 3.11 or newer" in found["kernels' interpreter"]["mend"]
     assert found["Claude Code"]["grade"] == "bad" and "install --replace" in found["Claude Code"]["mend"]
     assert cli.main(["doctor", "--config", "nowhere"]) == 1
 

@@ -34,8 +34,10 @@ OWN = {
 ROOTS = {"kernel": SpecifierSet(">=7.4,<8"), "wire": SpecifierSet(">=27"), "stable": SpecifierSet()}
 
 
-def interpreter(version: tuple[int, int, int] = (3, 11, 4), *, threaded: bool = False, **there: str) -> Interpreter:
-    return Interpreter(Path("/p"), Path("/"), version, "cpython", "linux-x86_64", threaded, (), there)
+def interpreter(
+    version: tuple[int, int, int] = (3, 11, 4), there: dict[str, str] | None = None, *, threaded: bool = False
+) -> Interpreter:
+    return Interpreter(Path("/p"), Path("/"), version, "cpython", "linux-x86_64", threaded, (), there or {})
 
 
 def planned(there: Interpreter) -> dict[str, tuple[str, str, str | None]]:
@@ -45,11 +47,11 @@ def planned(there: Interpreter) -> dict[str, tuple[str, str, str | None]]:
 
 def test_an_interpreter_that_has_everything_needs_no_overlay() -> None:
     full = {"Kernel": "7.4", "shell": "9.9", "helper": "2", "wire": "28.0", "stable": "6.0", "Debug_Py": "1.1"}
-    assert planned(interpreter(**full)) == {}
+    assert planned(interpreter(there=full)) == {}
 
 
 def test_what_is_missing_comes_behind_and_what_is_too_old_is_shadowed_in_front() -> None:
-    assert planned(interpreter(kernel="6.31", shell="9.0", wire="27.1")) == {
+    assert planned(interpreter(there={"kernel": "6.31", "shell": "9.0", "wire": "27.1"})) == {
         "kernel": ("front", "own", "6.31"),
         "helper": ("behind", "own", None),
         "stable": ("behind", "own", None),
@@ -58,7 +60,7 @@ def test_what_is_missing_comes_behind_and_what_is_too_old_is_shadowed_in_front()
 
 
 def test_a_version_that_is_too_new_is_shadowed_too() -> None:
-    assert planned(interpreter(kernel="8.0"))["kernel"] == ("front", "own", "8.0")
+    assert planned(interpreter(there={"kernel": "8.0"}))["kernel"] == ("front", "own", "8.0")
 
 
 def test_compiled_code_of_another_python_is_fetched_and_a_stable_interface_is_not() -> None:

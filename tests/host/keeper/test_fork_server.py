@@ -27,7 +27,7 @@ class Nest:
 
     def __init__(self, server: ServerDirectory, workspace: Path, grace: float | None) -> None:
         self.server, self.workspace = server, workspace
-        self.keeping = KeeperSupervisor(server, Path("/no/kernel"), workspace, grace, ())
+        self.keeping = KeeperSupervisor(server, lambda: Path("/no/kernel"), workspace, grace, ())
         self.made: list[ForkedByKeeper] = []
 
     def provisioner(self, files: KernelFiles, process: int) -> ForkedByKeeper:

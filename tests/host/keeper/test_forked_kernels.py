@@ -60,7 +60,7 @@ class Three:
 async def compare(workspace: Path) -> Three:
     found = Three()
     server = create_server_directory()
-    keeping = KeeperSupervisor(server, Path(sys.executable), workspace, None, ())
+    keeping = KeeperSupervisor(server, lambda: Path(sys.executable), workspace, None, ())
     made: list[ForkedByKeeper] = []
 
     def kept(files: KernelFiles, process: int) -> ForkedByKeeper:
@@ -164,7 +164,7 @@ class Kept:
 
     def __init__(self, short: Path, grace: float | None = None) -> None:
         self.server = create_server_directory()
-        self.keeping = KeeperSupervisor(self.server, Path(sys.executable), short, grace, ())
+        self.keeping = KeeperSupervisor(self.server, lambda: Path(sys.executable), short, grace, ())
         self.made: list[ForkedByKeeper] = []
         launcher = Launcher(Settings(), provisioner=self._provisioner)
         self.kernel = Cells(launcher, KernelFiles(self.server, uuid.uuid4().hex, "k"), short)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -59,7 +60,7 @@ async def at(tmp_path: Path, private_jupyter: Path) -> AsyncIterator[Server]:
     registry = Registry(lambda id, name: LossyLaunching(launcher, KernelFiles(directory, id, name), config, "server"))
     kernel = registry.open("lossy", private=True).kernel
     sessions = Sessions(registry, OneKernel(registry, kernel))
-    place = Place(str(tmp_path), "launch_cwd", str(config.kernel_python))
+    place = Place(str(tmp_path), "launch_cwd", lambda: (Path(sys.executable), ""))
     service = Service(registry, sessions, Bodies(SHIPPED.within_limit), place)
     yield Server(service, kernel)
     await service.close()

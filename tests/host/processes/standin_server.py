@@ -24,7 +24,6 @@ STANDIN = Path(__file__).parent.parent / "standin_kernel.py"
 
 
 class Settings:
-    kernel_python = Path(sys.executable)
     records_budget_bytes = 1 << 30
 
 
@@ -42,7 +41,9 @@ async def serve(job: dict[str, object], acts: list[list[str]]) -> None:
     # Ids of their own: what carries a dead kernel's id is ended wherever it runs, also beside another test.
     files = [KernelFiles(server, str(uuid.uuid4()), f"k {i}") for i in range(len(acts))]
     grace: Any = job.get("grace")
-    keeping = KeeperSupervisor(server, Path("/no/kernel"), Path("/tmp"), grace, ()) if job.get("keeper") else None
+    keeping = (
+        KeeperSupervisor(server, lambda: Path("/no/kernel"), Path("/tmp"), grace, ()) if job.get("keeper") else None
+    )
     retire = bool(job.get("retire"))
     await asyncio.gather(*(run(f, a, keeping, retire=retire) for f, a in zip(files, acts, strict=True)))
     await asyncio.Event().wait()

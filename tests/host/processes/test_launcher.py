@@ -79,7 +79,9 @@ async def bench(request: pytest.FixtureRequest, server: ServerDirectory, tmp_pat
     this = psutil.Process()
     before = {p.pid for p in this.children(recursive=True)}
     fds = this.num_fds()
-    keeping = KeeperSupervisor(server, Path("/no/kernel"), tmp_path, None, ()) if request.param == "kept" else None
+    keeping = (
+        KeeperSupervisor(server, lambda: Path("/no/kernel"), tmp_path, None, ()) if request.param == "kept" else None
+    )
     made = Bench(server, tmp_path, keeping)
     yield made
     await made.close()

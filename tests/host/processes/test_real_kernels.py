@@ -168,7 +168,9 @@ async def test_a_kernel_runs_with_an_interpreter_that_does_not_have_loommux(
     monkeypatch.setenv("PYTHONPATH", sysconfig.get_path("purelib"))
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     server = create_server_directory()
-    cells = Cells(Launcher(Settings(other)), KernelFiles(server, uuid.uuid4().hex, "b"), tmp_path)
+    cells = Cells(
+        Launcher(Settings(), choose=lambda: (other, "")), KernelFiles(server, uuid.uuid4().hex, "b"), tmp_path
+    )
     await cells.start()
     assert await cells.run("import only_in_b, sys; print(only_in_b.here, sys.executable)") == f"True {other}"
     found = await cells.run("import importlib.util; print(importlib.util.find_spec('loommux_host'))")
@@ -186,7 +188,9 @@ async def test_an_interpreter_without_ipykernel_is_refused_with_what_to_install(
     venv.create(tmp_path / "bare", symlinks=True)
     python = tmp_path / "bare" / "bin" / "python"
     server = create_server_directory()
-    cells = Cells(Launcher(Settings(python)), KernelFiles(server, uuid.uuid4().hex, "b"), tmp_path)
+    cells = Cells(
+        Launcher(Settings(), choose=lambda: (python, "")), KernelFiles(server, uuid.uuid4().hex, "b"), tmp_path
+    )
     with pytest.raises(StartFailed, match=f"{python} has no .*; run: {python} -m pip install '.*'"):
         await cells.start()
     await cells.close()

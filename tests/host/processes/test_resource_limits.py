@@ -54,7 +54,7 @@ def test_a_kernel_that_reaches_its_limit_is_ended_and_that_is_said_with_the_numb
     async def run() -> None:
         limits = find(MEMORY, 0.5)
         server.limit(limits)
-        keeping = KeeperSupervisor(server, Path("/no/kernel"), tmp_path, None, ()) if kept else None
+        keeping = KeeperSupervisor(server, lambda: Path("/no/kernel"), tmp_path, None, ()) if kept else None
         launcher = Launcher(
             Settings(), command=lambda launch: [sys.executable, "-c", GREEDY, str(launch)],
             provisioner=keeping.provisioner if keeping else None,

@@ -139,7 +139,7 @@ async def http_server(
     leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)
     binder = Binder(registry, leasing)
     sessions = Sessions(registry, binder, leasing)
-    place = Place("/work", "launch_cwd", "/usr/bin/python3")
+    place = Place("/work", "launch_cwd", lambda: (Path("/usr/bin/python3"), ""))
     service = Service(registry, sessions, Bodies(lambda text: len(text) < 20_000, config.structured), place)
     rules = rules or access("127.0.0.1", None, auth=True)
     app = HttpApp(config, service, Parts(feed, leasing, binder), rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ async def at(tmp_path: Path) -> AsyncIterator[Server]:
 
     registry = Registry(launching)
     kernel = registry.open("report-cleanup", private=True).kernel
-    place = Place(str(tmp_path), "launch_cwd", str(config.kernel_python))
+    place = Place(str(tmp_path), "launch_cwd", lambda: (Path(sys.executable), ""))
     sessions = Sessions(registry, OneKernel(registry, kernel))
     service = Service(registry, sessions, Bodies(SHIPPED.within_limit), place)
     yield Server(service, kernel)
