@@ -296,7 +296,7 @@ def test_an_interpreter_that_was_named_is_found_from_the_workspace_or_the_start_
         load([], start)
     with pytest.raises(ConfigError, match="python_not_found: --python no-such-program: no program 'no-such-program'"):
         load(["--python", "no-such-program"], start)
-    with pytest.raises(ConfigError, match="python_not_found: --python 3.99: no Python 3.99 is on PATH, nor among "):
+    with pytest.raises(ConfigError, match=r"python_not_found: --python 3\.99: no Python 3\.99 is on PATH, nor among "):
         load(["--python", "3.99"], start)
 
 
