@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from loommux_host.init.system_calls import close_process
+
 if TYPE_CHECKING:
     from loommux_host.config import Config
 
@@ -22,6 +24,7 @@ LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
+    close_process()
     arguments = sys.argv[1:] if arguments is None else arguments
     if "_ARGCOMPLETE" in os.environ:
         from loommux_host.command_line.dispatch import complete

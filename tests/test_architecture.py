@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: What each package imports, from the faces down: a row names only rows below it. A module of a root is its own row.
 #: What is loaded by name stands in `LOADED`: the table of commands loads the one that is meant, against the arrows.
 HOST = {
-    "cli": "command_line config mcp processes server",
+    "cli": "command_line config init mcp processes server",
     "client": "",
     "enter": "keeper",
     "commands": "bridge command_line config console diagnosis facts installation jupyter mcp succession web",
@@ -42,10 +42,10 @@ HOST = {
     "leases": "",
     "kernels": "config facts processes",
     "keeper": "init processes",
-    "init": "",
     "processes": "facts",
-    "token_counting": "facts",
+    "token_counting": "facts init",
     "facts": "",
+    "init": "",
     "config": "settings",
     "settings": "",
     "version": "",

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from loommux_host.command_line.reporting import Refused
-from loommux_host.config import DEFAULT_PATH
+from loommux_host.config import DEFAULT_PATH, ConfigError, require_private
 
 
 def mcp_url(given: str, flag: str = "") -> str:
@@ -25,4 +25,8 @@ def token_file(given: str) -> Path:
     path = Path(given).expanduser()
     if not path.is_file():
         raise Refused("invalid_argument", f"--token-file {given} is not there")
+    try:
+        require_private(path, path.stat())
+    except ConfigError as error:
+        raise Refused("invalid_argument", f"--token-file {given}: {error.message}") from None
     return path

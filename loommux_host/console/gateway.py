@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -46,6 +46,8 @@ class Gateway:
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(32)
         self._ticket: str | None = secrets.token_urlsafe(32)
+        #: Called when the ticket has been used.
+        self.on_login: Callable[[], None] = lambda: None
         rules = access("127.0.0.1", self._token, auth=True)
         routes = [
             *page_routes(),
@@ -68,6 +70,7 @@ class Gateway:
         if self._ticket is None or not secrets.compare_digest(str(given).encode(), self._ticket.encode()):
             return login(self._token, given, request.headers.get("origin"))
         self._ticket = None
+        self.on_login()
         return login(self._token, self._token, request.headers.get("origin"))
 
     async def _health(self, request: Request) -> Response:

@@ -14,6 +14,7 @@ from loommux_host.config import Config
 from loommux_host.keeper.supervisor import obstacle
 from loommux_host.processes import resource_limits
 from loommux_host.processes.cgroups import own_group
+from loommux_host.processes.runtime_files import transport_obstacles
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Finding:
 
 def findings(config: Config) -> list[Finding]:
     """Everything that is known before a server runs."""
-    return [start(config), containment(), *limits(config)]
+    return [start(config), transport(config), containment(), *limits(config)]
 
 
 def start(config: Config) -> Finding:
@@ -40,6 +41,15 @@ def start(config: Config) -> Finding:
             "start", f"exec: every kernel gets a new interpreter, because it runs with {config.kernel_python}"
         )
     return Finding("start", "fork: kernels are forked from a warm process, a keeper")
+
+
+def transport(config: Config) -> Finding:
+    """Who can reach the kernels' sockets."""
+    if config.kernel_transport == "ipc":
+        return Finding("transport", "unix sockets in a directory of this account alone; no kernel listens on a port")
+    if (obstacles := transport_obstacles(config.kernel_transport)) != []:
+        return Finding("transport", obstacles[0], good=False)
+    return Finding("transport", "TCP on loopback, encrypted: who cannot read a kernel's connection file hears nothing")
 
 
 def containment() -> Finding:

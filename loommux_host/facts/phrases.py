@@ -15,6 +15,9 @@ from loommux_host.facts.results import Death, ExecutionFacts
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+#: A handle is that and random bytes in URL-safe base64. It opens a private kernel, so it is told to its caller alone.
+HANDLE_MARK, HANDLE_BYTES = "k_", 16
+_HANDLE = re.compile(rf"{HANDLE_MARK}[A-Za-z0-9_-]{{{-(-HANDLE_BYTES * 4 // 3)}}}")
 #: What would end a line or act on a terminal in a text that has to stay on one line.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -59,6 +62,11 @@ def one_line(text: object, limit: int = 200) -> str:
     """`text` without line ends and controls, cut to `limit` characters, the last of them ``…`` if cut."""
     plain = _UNPRINTABLE.sub(lambda m: " " if m[0] in "\n\r\t\u2028\u2029" else _escaped(m[0]), str(text)[: limit * 4])
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def without_handles(text: str) -> str:
+    """A text for others than the caller that it was made for; before it is cut."""
+    return _HANDLE.sub(f"{HANDLE_MARK}…", text)
 
 
 def first_line(source: str, limit: int = 80) -> str:

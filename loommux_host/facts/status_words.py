@@ -116,7 +116,9 @@ OMISSIONS: dict[str, Word] = {
 STARTS: dict[str, Word] = {
     "config_not_found": Word("the directory given with --config does not exist", ""),
     "config_not_directory": Word("what was given with --config is no directory", ""),
-    "config_untrusted": Word("others own the configuration directory or a file in it, or may write it", ""),
+    "config_untrusted": Word(
+        "others own the configuration directory or a file in it, may write it, or may read the token", ""
+    ),
     "config_load_failed": Word("config.py cannot be read, or raised an exception", ""),
     "config_unknown_setting": Word("config.py defines a name that is no setting", ""),
     "config_invalid_setting": Word("a setting has a value that is not allowed", ""),

@@ -32,6 +32,7 @@ import time
 import traceback
 
 from loommux_host.init.descendants import remove_files
+from loommux_host.init.system_calls import close_process
 from loommux_host.keeper.exec_reasons import at_start, why_exec, why_exec_always
 from loommux_host.keeper.forked_child import Newborn, Origins, be_guard
 from loommux_host.keeper.preload import Preloaded
@@ -249,5 +250,6 @@ class Keeper:
 
 def main() -> str:
     """``DIRECTORY OWNER GRACE WARM LOCK``: the last three empty where not. Returns in a kernel's process alone."""
+    close_process()
     directory, owner, grace, warm, lock = sys.argv[2:7]
     return Keeper(directory, int(owner), float(grace) if grace else None, int(lock or -1), warm=bool(warm)).run()

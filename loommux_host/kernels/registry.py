@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from loommux_host.facts.phrases import without_handles
 from loommux_host.kernels.kernel import Kernel, Launching
 from loommux_host.kernels.mirror import Change
 from loommux_host.kernels.process_life import Life
@@ -182,3 +183,5 @@ def check_name(name: str) -> None:
     """Raise `InvalidName` unless a kernel may be called so."""
     if not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
         raise InvalidName(f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters")
+    if without_handles(name) != name:
+        raise InvalidName("a name; a handle goes into the argument kernel, and nobody else is told of it")

@@ -8,6 +8,8 @@ the user's commands call `living_servers`.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -55,10 +57,13 @@ class Server:
         """Whether the process that wrote this is still there, not another with its number."""
         import psutil
 
-        with suppress(psutil.Error):
+        try:
             process = psutil.Process(self.pid)
             return was_there(process, self.uptime) and process.status() != "zombie"
-        return False
+        except psutil.NoSuchProcess:
+            return is_hidden(self.pid)
+        except psutil.Error:
+            return False
 
 
 def was_there(process: psutil.Process, uptime: float) -> bool:
@@ -69,6 +74,20 @@ def was_there(process: psutil.Process, uptime: float) -> bool:
     import psutil
 
     return process.create_time() - psutil.boot_time() <= uptime + CLOCK_SECONDS
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether there is such a process of this account, though it is not shown.
+
+    Where /proc is mounted with hidepid, it has no processes that cannot be looked into, and no server can be.
+    """
+    if sys.platform == "win32":
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def publish(directory: Path, server: Server) -> None:

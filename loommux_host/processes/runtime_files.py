@@ -13,6 +13,7 @@ by the composition root.
                                                /kernel.json      id, connection file
                                                /bin/             see `environment`
                                                /<process>/       launch.json, records, descriptors, log
+                                                          p      socket for what forked children display
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from loommux_host.processes.resource_limits import KernelLimits
 
 #: Longest path of a unix socket, without the closing zero.
 SOCKET_PATH_BYTES = 107
-LONGEST_BELOW_SERVER = len("/k-12345678/s-5")
+#: The longest: what forked children of a kernel's process number 9,999 display (`loommux_kernel.capture.iopub`).
+LONGEST_BELOW_SERVER = len("/k-12345678/9999/p")
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 CREATE_TRIES = 5
 #: Processes of a kernel that ended whose files, records above all, stay (contract 7).
@@ -158,6 +160,8 @@ class KernelFiles:
             "kernel_name": "",
             "loommux_server": str(server.path),
         }
+        if transport == "tcp":
+            self._connection |= encryption_keys()
 
     @classmethod
     def of(
@@ -336,6 +340,34 @@ def _lock(path: Path, *, create: bool) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def can_encrypt() -> bool:
+    """Whether kernels that are reached over TCP can be closed to other accounts of this machine."""
+    import zmq  # 50 ms that a start with unix sockets does not wait for
+
+    return bool(zmq.has("curve"))
+
+
+def transport_obstacles(transport: str) -> list[str]:
+    """What people have to be warned of about the way in which kernels are reached."""
+    if transport != "tcp" or can_encrypt():
+        return []
+    return [
+        'kernel_transport is "tcp", and this ZeroMQ was built without encryption: every account of this machine can'
+        f" read all cells and their output. Install a pyzmq that has it ({sys.executable} -m pip install pyzmq)"
+        + ("" if sys.platform == "win32" else ', or set kernel_transport = "ipc"')
+    ]
+
+
+def encryption_keys() -> dict[str, str]:
+    """What a connection file says of keys (`kernels.encryption`); nothing where ZeroMQ was built without them."""
+    if not can_encrypt():
+        return {}
+    import zmq
+
+    public, secret = zmq.curve_keypair()
+    return {"curve_publickey": public.decode(), "curve_secretkey": secret.decode()}
 
 
 def _free_ports(count: int) -> list[int]:

@@ -31,6 +31,7 @@ from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_afte
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
 from loommux_host.processes.running_servers import Server, publish
+from loommux_host.processes.runtime_files import transport_obstacles
 from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
 from loommux_kernel.shared.clock import uptime
@@ -63,7 +64,7 @@ class Host:
         self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)
-        for problem in limits.obstacles:
+        for problem in (*limits.obstacles, *transport_obstacles(config.kernel_transport)):
             log.warning("%s", problem)
         #: Where kernels and the user's programs reach us; bound before the first kernel is told of it.
         self.control = ControlSocket(self.directory.path)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.api.feed import Feed
-from loommux_host.config import Config, ConfigError
+from loommux_host.config import Config, read_token
 from loommux_host.kernels.registry import Registry
 from loommux_host.leases.policy import Policies, Policy
 from loommux_host.mcp.sdk import unwatched
@@ -46,7 +46,7 @@ class CannotListen(Exception):
 
 async def serve_http(config: Config, say: Callable[[str], None]) -> None:
     """Serve until a signal comes. Raises `CannotListen` or `ConfigError` before anything listens."""
-    token = read_token(config)
+    token = read_token(config.auth_token_file) if config.auth_token_file is not None else None
     rules = access(
         None if config.uds else config.host, token, auth=config.auth,
         allowed_hosts=config.allowed_hosts, names=[socket.gethostname()],
@@ -271,21 +271,7 @@ def _remove_stale(path: Path) -> None:
     raise CannotListen(f"another server has {path} already; stop it, or choose another --uds")
 
 
-# -- the token and what is told ---------------------------------------------------------------
-
-
-def read_token(config: Config) -> str | None:
-    """The content of `auth_token_file`, if that is set. Raises `ConfigError`."""
-    file = config.auth_token_file
-    if file is None:
-        return None
-    try:
-        token = file.read_text().strip()
-    except (OSError, UnicodeError) as error:
-        raise ConfigError("config_invalid_setting", f"auth_token_file {file} cannot be read: {error}") from None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError("config_invalid_setting", f"auth_token_file {file} has to hold one printable ASCII word")
-    return token
+# -- what is told ---------------------------------------------------------------
 
 
 def _tell(

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from loommux_host.facts.result_limits import TOKEN_LIMIT
+from loommux_host.init.system_calls import close_process
 from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable, decided, encodable
 
 #: After so long without a question the process ends, and its memory is free.
@@ -113,6 +114,7 @@ COUNTING = CountingProcess()
 
 def main() -> None:
     """Answer until the input ends, or until nothing has been asked for long."""
+    close_process()
     idle = _idle()
     for line in sys.stdin:
         idle.cancel()

@@ -6,13 +6,16 @@ the record store in a worker thread of their own. Called by `service`.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -29,6 +32,7 @@ from loommux_host.facts.results import (
     StatusAnswer,
 )
 from loommux_host.kernels import line_ranges
+from loommux_host.kernels.encryption import is_encrypted
 from loommux_host.kernels.journal import NoticeEntry
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.live_facts import Seen
@@ -236,8 +240,18 @@ def silent_seconds(chosen: Chosen) -> float | None:
 
 def attach_command(connection_file: str) -> str:
     """What a person types to attach a Jupyter client, quoted for the shell."""
+    if _has_keys(connection_file):  # of which Jupyter's own consoles, told of a file, make no use
+        return shlex.join([sys.executable, "-m", "loommux_host.jupyter.console_clients", "console", connection_file])
     here = [sys.executable, "-m", "jupyter_console"]
     return shlex.join([*(here if _has_console() else ["jupyter", "console"]), "--existing", connection_file])
+
+
+@lru_cache(256)
+def _has_keys(connection_file: str) -> bool:
+    """Whether the kernel is reached over TCP and asks for keys; its file says the same as long as it is there."""
+    with suppress(OSError, ValueError):
+        return is_encrypted(json.loads(Path(connection_file).read_text()))
+    return False
 
 
 @cache

@@ -76,6 +76,7 @@ class Reader:
         self._pid = server.process.pid
         (home / ".config" / "loommux").mkdir(parents=True)
         (home / ".config" / "loommux" / "token").write_text("secret")
+        (home / ".config" / "loommux" / "token").chmod(0o600)
         (place.workspace / ".loommux").mkdir(mode=0o700, exist_ok=True)
         (place.workspace / "check.py").write_text("print('checked')")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import zmq
 
 from loommux_host import cli
 from loommux_host.command_line import catalogue, reach, server_options
@@ -170,6 +171,37 @@ def test_doctor_looks_at_the_rest_of_a_refused_configuration(home: Path, capsys:
     assert found["configuration"]["grade"] == "bad"
     assert found["configuration"]["text"].startswith("config_unknown_setting: ")
     assert "trial" not in found
+
+
+@pytest.mark.case("X14")
+@pytest.mark.parametrize(
+    ("token", "mode", "said"), [("long-enough-to-be-one", 0o644, "chmod 600"), ("abcde", 0o600, "16")]
+)
+def test_doctor_says_what_is_wrong_with_a_token(
+    home: Path, capsys: pytest.CaptureFixture[str], token: str, mode: int, said: str
+) -> None:
+    (home / ".loommux").mkdir(mode=0o700)
+    (home / ".loommux" / "config.py").write_text("auth_token_file = 'token'")
+    (home / ".loommux" / "token").write_text(token)
+    (home / ".loommux" / "token").chmod(mode)
+    code, found = doctor("--no-trial", capsys=capsys)
+    assert code == 1
+    assert said in found["configuration"]["text"]
+
+
+@pytest.mark.case("X07")
+def test_doctor_says_who_can_hear_kernels_that_are_reached_over_tcp(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no kernel listens on a port" in doctor("--no-trial", capsys=capsys)[1]["transport"]["text"]
+    (home / ".loommux").mkdir(mode=0o700)
+    (home / ".loommux" / "config.py").write_text("kernel_transport = 'tcp'")
+    assert "encrypted" in doctor("--no-trial", capsys=capsys)[1]["transport"]["text"]
+    monkeypatch.setattr(zmq, "has", lambda capability: False)
+    code, found = doctor("--no-trial", capsys=capsys)
+    assert code == 1
+    assert found["transport"]["grade"] == "bad"
+    assert "every account of this machine can read all cells" in found["transport"]["text"]
 
 
 def test_doctor_says_what_is_wrong_and_how_to_mend_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

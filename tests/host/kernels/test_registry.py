@@ -73,7 +73,7 @@ async def test_renaming_numbers_a_taken_name_and_keeps_its_own(registry: Registr
     assert registry.find("report-2") is two
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a/b", "a\nb", "x" * 257])
+@pytest.mark.parametrize("name", ["", "  ", "a/b", "a\nb", "x" * 257, "k_rI1RIZHjbFoFLPq5SB8vmw"])
 async def test_names_that_are_none_are_refused(registry: Registry, name: str) -> None:
     with pytest.raises(InvalidName):
         registry.open(name)
