@@ -41,7 +41,7 @@ TEXTS = {
     "backspaces": (r"print('abc\b\bX')", "aXc"),
     "a repr with controls": (
         "class Odd:\n    def __repr__(self): return '\\x1b[31mred\\x00\\r\\nline'\nprint(end='')\nOdd()",
-        "Out[{number}]: red\nline",
+        "Out[{number}]:\nred\nline",
     ),
 }
 
