@@ -144,7 +144,8 @@ def _layout(answer: Answer, carried: Carried) -> _Layout:
         case CellAnswer():
             return _cell(answer, carried)
         case ReadAnswer():
-            return _Layout([sentences.read_heading(answer), *carried.lines()], carried.text, [])
+            heading = sentences.read_heading(answer, whole=carried.text is not None)
+            return _Layout([heading, *carried.lines()], carried.text, [])
         case SearchAnswer():
             return _Layout([sentences.search_heading(answer), *carried.lines()], carried.text, [])
         case ExecutionStatusAnswer():

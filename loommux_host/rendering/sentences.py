@@ -120,12 +120,29 @@ def refusal(answer: Refusal) -> str:
     return answer.message if answer.message.startswith(prefix) else prefix + answer.message
 
 
-def read_heading(answer: ReadAnswer) -> str:
-    """``[lines 20–40 of 12,044]``"""
+def read_heading(answer: ReadAnswer, *, whole: bool = True) -> str:
+    """``[lines 20–40 of 12,044]``, ``[lines 3–3 of 12, characters 201–400 of 10,000; start_char=401 reads on]``
+
+    `whole`: its lines follow, and not only some of them.
+    """
     total = f"{answer.total.lines:,}"
     if answer.first > answer.last:
         return f"[no lines of {total}]"
-    return f"[lines {answer.first:,}–{answer.last:,} of {total}]"
+    return f"[lines {answer.first:,}–{answer.last:,} of {total}{_columns(answer, whole)}]"
+
+
+def _columns(answer: ReadAnswer, whole: bool) -> str:
+    """Which characters of its lines a read holds, when that is not all."""
+    begin, length = answer.start_char, answer.line_characters
+    if length is None:
+        return f", from character {begin:,} on" if begin > 1 else ""
+    if begin > max(1, length):
+        return f", no character {begin:,}: it has {length:,}"
+    end = length if answer.max_chars is None else min(length, begin + answer.max_chars - 1)
+    if (begin, end) == (1, length) or not length:
+        return ""
+    on = f"; start_char={end + 1} reads on" if whole and end < length else ""
+    return f", characters {begin:,}–{end:,} of {length:,}{on}"
 
 
 def search_heading(answer: SearchAnswer) -> str:

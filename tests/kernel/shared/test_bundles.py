@@ -91,7 +91,7 @@ VEGA = {"$schema": "https://vega.github.io/schema/vega-lite/v6.1.0.json", "mark"
         ({"text/plain": "<folium.folium.Map object at 0x7fd3deadbeef>", "text/html": "x" * 5}, "also text/html 5 B"),
         ({"text/plain": "<IPython.core.display.HTML object>", "text/html": "<b>"}, "also text/html 3 B"),
         ({"text/plain": "LinearRegression()", "text/html": "x" * 9_000}, "also text/html 9.0 kB"),
-        ({"text/plain": ":Curve   [x]   (y)", "text/html": "x" * 50_000, "a/x": "a"}, "also text/html 50.0 kB, a/x 1 B"),
+        ({"text/plain": ":Curve [x] (y)", "text/html": "x" * 50_000, "a/x": "a"}, "also text/html 50.0 kB, a/x 1 B"),
     ],
 )  # fmt: skip
 def test_what_stands_beside_a_text_that_says_too_little_is_named(bundle: dict[str, Any], line: str) -> None:
