@@ -11,7 +11,7 @@ import pytest
 from mcp_types import CallToolResult, ImageContent
 from PIL import Image
 
-from tests.e2e.driving import ERAS, Agent, Place, text_of
+from tests.e2e.driving import ERAS, Agent, Place, Start, text_of
 from tests.e2e.http_driving import web
 from tests.e2e.shown import outline, printed
 
@@ -75,6 +75,34 @@ async def test_a_figure_that_a_cell_leaves_open_is_shown_and_twelve_are_twelve(a
     source = "import matplotlib.pyplot as plt\nfor i in range(12): plt.subplots(figsize=(2 + i, 1))"
     result = await ran(agent, source)
     assert [meta(block)["display_ordinal"] for block in images(result)] == list(range(1, 13))
+
+
+@pytest.mark.case("N12")
+@pytest.mark.parametrize("inherited", ["Agg", "TkAgg", "svg", "module://matplotlib_inline.backend_inline"])
+async def test_an_inherited_backend_hides_no_figure(start: Start, place: Place, inherited: str) -> None:
+    place.more["MPLBACKEND"] = inherited
+    async with start() as agent:
+        plot = "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); ax.plot([1, 2])"
+        assert len(images(await ran(agent, f"{plot}\nplt.show()"))) == 1
+        assert len(images(await ran(agent, "fig"))) == 1
+        assert inherited in await printed(agent, "!echo $MPLBACKEND"), "programs have it as it was"
+
+
+@pytest.mark.case("N12")
+async def test_of_a_backend_that_a_cell_chose_it_is_said_that_it_shows_nothing(agent: Agent) -> None:
+    try:
+        source = (
+            "import matplotlib\nmatplotlib.use('Agg')\nfrom matplotlib.pyplot import close, plot, show as see, gcf\n"
+        )
+        assert await printed(agent, f"%%loommux --wait 60 --silence 60\n{source}plot([1, 2]); see()") == (
+            "[1 figure is not in this result: matplotlib's backend is Agg. %matplotlib inline shows figures; so does a"
+            " figure as the last value of a cell]"
+        )
+        assert len(images(await ran(agent, "gcf()"))) == 1
+        assert await printed(agent, "gcf().savefig('saved.png'); close('all'); see()") == ""
+        assert len(images(await ran(agent, "%matplotlib inline\nplot([1, 2])\nsee()"))) == 1
+    finally:
+        await agent.text("restart")
 
 
 @pytest.mark.case("X33")
