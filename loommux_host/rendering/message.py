@@ -88,7 +88,7 @@ class _Rendering:
         return self.shortened(least)
 
     def made(self, carried: Carried, displayed: Sequence[Piece] = (), longest: int | None = None) -> Rendered:
-        layout = _layout(self.answer, carried)
+        layout = _layout(self.answer, carried.marked())
         fields = fields_of(self.answer, carried, self.environment) if self.structured else None
         if longest is not None:
             layout = _Layout(_shorter(layout.before, longest), layout.text, _shorter(layout.after, longest))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from loommux_host.facts.phrases import amount, cell, plural
 from loommux_host.facts.result_limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
-from loommux_host.facts.status_words import OMISSIONS
+from loommux_host.facts.status_words import BESIDE_OUTPUT, OMISSIONS
 from loommux_host.rendering.excerpts import counts_of, first_lines, last_lines, next_range, read_call
+from loommux_host.rendering.own_lines import marked
 from loommux_host.token_counting.counter import Counter
 from loommux_kernel.shared.protocol import Counts, Stream
 
@@ -40,13 +41,18 @@ class Carried:
         """The same without excerpts."""
         return replace(self, head=(), tail=())
 
+    def marked(self) -> Carried:
+        """The same with the lines marked that begin like the environment's own."""
+        text = None if self.text is None else marked(self.text)
+        return replace(self, text=text, head=list(map(marked, self.head)), tail=list(map(marked, self.tail)))
+
     def lines(self) -> list[str]:
         """What is said in place of the text."""
         lines = [self.said] if self.said else []
         if self.head:
-            lines += [f"First {_lines(len(self.head))}:", *self.head]
+            lines += [BESIDE_OUTPUT["head"].format(lines=_lines(len(self.head))), *self.head]
         if self.tail:
-            lines += [f"Last {_lines(len(self.tail))}:", *self.tail]
+            lines += [BESIDE_OUTPUT["tail"].format(lines=_lines(len(self.tail))), *self.tail]
         return lines
 
 

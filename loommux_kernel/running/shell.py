@@ -56,7 +56,7 @@ class Shell(ZMQInteractiveShell):
         disabled_functions.refuse_debuggers(self._foreign)
         disabled_functions.refuse_second_loop()
         library_fixes.mend_libraries()
-        figures.always_an_image(self.display_formatter.formatters["image/png"])
+        figures.always_an_image(cast(Any, self.display_formatter).formatters["image/png"])
 
     def init_magics(self) -> None:
         super().init_magics()
