@@ -46,9 +46,11 @@ def shown_text(bundle: dict[str, Any], ordinal: int) -> str:
     if text is None:
         return f"[display {ordinal}: {_named(bundle) or 'empty'}; no text form]"
     beside = {} if MODELS in bundle else _beside(bundle, text)
-    return (
-        "\n".join([*filter(None, [text]), f"[display {ordinal}: also {_named(beside)}; not shown]"]) if beside else text
-    )
+    if not beside:
+        return text
+    line = f"[display {ordinal}: also {_named(beside)}; not shown]"
+    above = text.removesuffix("\n")
+    return f"{above}\n{line}" if above else line
 
 
 def result_text(number: int, text: str) -> str:
