@@ -11,6 +11,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from loommux_host.command_line.output_follower import Following
+from loommux_host.command_line.output_pieces import Pieces
 from loommux_host.command_line.reach import Found, find, kernel_argument
 from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
 from loommux_host.facts.phrases import duration
@@ -59,9 +60,14 @@ def _lines(options: Namespace, found: Found) -> int:
     )
     if options.json:
         show_json(read)
-    else:
-        say(_headed(found.handle.execution_status(read["execution"], read["process"])))
-        sys.stdout.write(f"{read['text']}\n" if read.get("text") else "")
+        return DONE
+    say(_headed(found.handle.execution_status(read["execution"], read["process"])))
+    if read["first_line"] is not None and read["text"] is not None:
+        sys.stdout.write(f"{read['text']}\n")
+    elif read["first_line"] is not None:
+        pieces = Pieces(found, read["execution"], read["process"], options.stream)
+        for text in pieces.of_lines(read["first_line"], read["last_line"]):
+            sys.stdout.write(text)
     return DONE
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from loommux_host.facts.phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
 from loommux_host.facts.results import Death, Refusal
-from loommux_host.facts.status_words import Word
+from loommux_host.facts.status_words import BESIDE_OUTPUT, Word
 from loommux_host.facts.watches import Watch
 from loommux_kernel.shared.protocol import Origin
 
@@ -234,7 +234,7 @@ def held(place: str) -> str:
 
 def stacks(death: Death) -> str:
     """The Python stacks at a fatal signal, as lines that follow a sentence."""
-    return f"\nPython stacks at that moment:\n{death.stacks.rstrip()}" if death.stacks else ""
+    return f"\n{BESIDE_OUTPUT['stacks']}\n{death.stacks.rstrip()}" if death.stacks else ""
 
 
 def _interrupt(number: int | None) -> str:

@@ -173,7 +173,9 @@ class ReadAnswer(Answer):
     """Lines `first` to `last` (1-based, inclusive; first > last: none) of a stream.
 
     When they are more than a result can carry, `lines` are only the first ones, enough to
-    exceed it, `tail` the last ones, and `size` says how much they all are.
+    exceed it, `tail` the last ones, and `size` says how much they all are. Each line begins at
+    its column `start_char` and is cut to `max_chars`; when it is only one line,
+    `line_characters` is how many it has in all.
     """
 
     execution: ExecutionFacts | None = None
@@ -185,12 +187,16 @@ class ReadAnswer(Answer):
     tail: list[str] | None = None
     size: Counts | None = None
     line_range: str | None = None
+    start_char: int = 1
     max_chars: int | None = None
+    line_characters: int | None = None
     older_process: bool = False
 
 
 @dataclass
 class SearchAnswer(Answer):
+    """Rows are cut already; `max_chars` is what was asked for."""
+
     execution: ExecutionFacts | None = None
     stream: Stream = Stream.COMBINED
     query: str = ""

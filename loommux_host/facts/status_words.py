@@ -112,6 +112,20 @@ OMISSIONS: dict[str, Word] = {
     ),
 }
 
+#: Lines that stand beside output in a result, apart from the sentences above.
+BESIDE_OUTPUT: dict[str, str] = {
+    "heading": "{cell} · {duration}:",
+    "shutdown": "The server is shutting down; the cell ends with it.",
+    "recent": "Last lines:",
+    "head": "First {lines}:",
+    "tail": "Last {lines}:",
+    "read": "[lines {first}–{last} of {total}{columns}]",
+    "read_none": "[no lines of {total}]",
+    "search": "[{matching}, {matches}, of {total}]",
+    "search_none": "[no matching lines]",
+    "stacks": "Python stacks at that moment:",
+}
+
 #: Why a server does not start: one line on stderr, ``<word>: <what to change>``, and exit code 2.
 STARTS: dict[str, Word] = {
     "config_not_found": Word("the directory given with --config does not exist", ""),

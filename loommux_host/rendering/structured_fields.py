@@ -145,6 +145,8 @@ def _read(answer: ReadAnswer, carried: Carried) -> Fields:
         "line_range": answer.line_range,
         "first_line": answer.first if answer.first <= answer.last else None,
         "last_line": answer.last if answer.first <= answer.last else None,
+        "start_char": answer.start_char,
+        "line_characters": answer.line_characters,
         **_omission(carried, answer.total),
     }
 

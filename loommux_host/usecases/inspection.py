@@ -23,6 +23,7 @@ import anyio.to_thread
 
 from loommux_host.facts.phrases import attached, cell, sender
 from loommux_host.facts.refusals import Refused, invalid_argument, refuse
+from loommux_host.facts.result_limits import SEARCH_ROW_CHARACTERS
 from loommux_host.facts.results import (
     ExecutionFacts,
     ExecutionStatusAnswer,
@@ -68,6 +69,7 @@ class Reading:
     stream: str
     line_range: str | None
     max_chars: int | None
+    start_char: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,15 @@ class Observer:
         except ValueError as error:
             raise Refused(_not_allowed("line_range", asked.line_range, error)) from None
         _positive("max_chars", asked.max_chars)
+        _positive("start_char", asked.start_char)
+        start_char = 1 if asked.start_char is None else asked.start_char
         chosen = await self._flushed(kernel, number, process)
 
         def work(reader: RecordReader) -> ReadAnswer:
             facts, total = _sizes(reader, chosen, stream)
             first, last = wanted.resolve(total.lines)
             found = line_ranges.read(
-                reader, line_ranges.Range(facts.serial, stream, first, last, total, asked.max_chars)
+                reader, line_ranges.Range(facts.serial, stream, first, last, total, asked.max_chars, start_char)
             )
             return ReadAnswer(
                 execution=facts,
@@ -153,7 +157,9 @@ class Observer:
                 tail=found.tail,
                 size=found.size,
                 line_range=asked.line_range,
+                start_char=start_char,
                 max_chars=asked.max_chars,
+                line_characters=reader.line_length(facts.serial, stream, first) if first == last else None,
                 older_process=chosen.older,
             )
 
@@ -173,7 +179,9 @@ class Observer:
                 stream=stream,
                 query=asked.query,
                 interpretation=query.interpretation,
-                result=reader.search(facts.serial, stream, query, asked.before, asked.after, asked.max_chars),
+                result=reader.search(
+                    facts.serial, stream, query, asked.before, asked.after, asked.max_chars or SEARCH_ROW_CHARACTERS
+                ),
                 max_chars=asked.max_chars,
                 older_process=chosen.older,
             )

@@ -197,13 +197,14 @@ class Service:
         process: int | None = None,
         stream: str = Stream.COMBINED,
         line_range: str | None = None,
+        start_char: int | None = None,
         max_chars: int | None = None,
         kernel: str | None = None,
     ) -> Answer:
         """Lines of one stream."""
 
         async def read(binding: Binding) -> Answer:
-            request = inspection.Reading(stream, line_range, max_chars)
+            request = inspection.Reading(stream, line_range, max_chars, start_char)
             return await self._observing.read(binding.kernel, execution, process, request)
 
         return await self._use(caller, kernel, read)

@@ -22,7 +22,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 
-from loommux_kernel.capture import library_fixes
+from loommux_kernel.capture import figures, library_fixes
 from loommux_kernel.executions.end_states import message_of, safe_text
 from loommux_kernel.running import disabled_functions, subprocesses
 from loommux_kernel.text import tracebacks
@@ -56,6 +56,7 @@ class Shell(ZMQInteractiveShell):
         disabled_functions.refuse_debuggers(self._foreign)
         disabled_functions.refuse_second_loop()
         library_fixes.mend_libraries()
+        figures.always_an_image(cast(Any, self.display_formatter).formatters["image/png"])
 
     def init_magics(self) -> None:
         super().init_magics()

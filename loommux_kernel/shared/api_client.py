@@ -157,7 +157,7 @@ class Kernels(list[dict[str, Any]]):
         return "\n".join("  ".join(line).rstrip() for line in padded)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(f"\n{self!r}")  # behind Out[N]: the columns would not stand in line
+        printer.text(repr(self))
 
 
 def _row(snapshot: dict[str, Any]) -> dict[str, Any]:

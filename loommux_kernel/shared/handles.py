@@ -109,11 +109,15 @@ class KernelHandle:
         max_chars: int | None = None,
         process: int | None = None,
         *,
+        start_char: int | None = None,
         timeout: float = TIMEOUT,
     ) -> Result:
-        """Lines of one stream: ``["text"]``. `line_range` is ``start:stop``, from 1, negatives from the end."""
+        """Lines of one stream: ``["text"]``. `line_range` is ``start:stop``, from 1, negatives from the end.
+
+        `start_char` and `max_chars` are the columns of each line, from 1: the way to all of a very long one.
+        """
         query = {"execution": execution, "stream": stream, "line_range": line_range, "max_chars": max_chars}
-        return self._get("output", {**query, "process": process}, timeout)
+        return self._get("output", {**query, "start_char": start_char, "process": process}, timeout)
 
     def search_output(
         self,

@@ -39,8 +39,8 @@ async def test_arguments_reach_the_service_checked_and_with_their_defaults() -> 
     name, _, values = service.asked[0]
     assert name == "read_output"
     assert values == {
-        "execution": 7, "stream": Stream.STDERR, "line_range": None, "max_chars": None, "process": None,
-        "kernel": None,
+        "execution": 7, "stream": Stream.STDERR, "line_range": None, "start_char": 1, "max_chars": None,
+        "process": None, "kernel": None,
     }  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def test_a_read_clips_each_line_and_says_how_much_is_gone() -> None:
         first=1,
         last=2,
         total=Counts(2, 820, 820),
-        lines=["abcdefgh" + "x" * 812, "short"],
+        lines=["abcdefgh…[812 chars omitted]", "short"],
         max_chars=8,
     )
     assert text_of(answer).splitlines()[1:] == ["abcdefgh…[812 chars omitted]", "short"]
