@@ -74,7 +74,7 @@ class KernelApp(IPKernelApp):
 
     @default("ipython_dir")
     def _ipython_dir_default(self) -> str:
-        return str(Path(self.launch.records).with_name("ipython"))
+        return self.launch.profile or str(Path(self.launch.records).with_name("ipython"))
 
     def _open_writer(self, on_trouble: Any) -> RelayedWriter:
         return RelayedWriter(Path(self.launch.records), self.launch.records_budget_bytes, on_trouble)
@@ -86,7 +86,7 @@ class KernelApp(IPKernelApp):
         return ProfileDir(location=self.ipython_dir)
 
     def init_profile_dir(self) -> None:
-        """The default: one of this process's own, which goes with it."""
+        """The default: the kernel's own, which goes with it; what `%store` keeps there outlives a restart."""
 
     def parse_command_line(self, argv: Any = None) -> None:
         """Nothing of it is ipykernel's; looking costs a tenth of the start."""
@@ -198,6 +198,8 @@ def without_debugpy() -> Any:
 
 def run(launch: LaunchFile) -> None:
     """Be the kernel process."""
+    # Scripts that are pasted read their arguments: they find none, as in IPython, and no path of ours.
+    sys.argv, sys.orig_argv = ["ipython"], [sys.executable]
     if launch.clock is not None:
         keep_time(launch.clock)
     os.chdir(launch.workspace)
@@ -210,6 +212,7 @@ def run(launch: LaunchFile) -> None:
         app.log.exception("the start failed")
         os._exit(1)
     app.start()
+    sys.argv = ["ipython"]  # runpy takes it for a list that has something in it
 
 
 def _logger(path: str) -> logging.Logger:
