@@ -28,7 +28,7 @@ from traitlets.config import Config
 from loommux_kernel import startup
 from loommux_kernel.capture.iopub import Capture
 from loommux_kernel.kernel import GatedKernel
-from loommux_kernel.shared.clock import keep_time
+from loommux_kernel.shared.clock import keep_time, monotonic
 from loommux_kernel.shared.protocol import PROTOCOL_VERSION, LaunchFile, now
 from loommux_kernel.shared.records.relay import RelayedWriter
 
@@ -55,6 +55,7 @@ class KernelApp(IPKernelApp):
     kernel_class = Type(GatedKernel)
     shell: Any
     shell_channel_thread: Any
+    control_thread: Any
     launch = AnyTrait()
     capture = AnyTrait()
     #: Nothing of the command line is ipykernel's.
@@ -125,6 +126,7 @@ class KernelApp(IPKernelApp):
     def init_control(self, context: Any) -> None:
         """Without the thread that ipykernel has for subshells: one cell at a time, and 1 ms less for each."""
         super().init_control(context)
+        self.control_thread.io_loop.asyncio_loop.time = monotonic  # of cells the clocks may stand still
         unused, self.shell_channel_thread = self.shell_channel_thread, None
         unused.io_loop.close()
 
@@ -155,9 +157,13 @@ class KernelApp(IPKernelApp):
         # With PYTHONDEVMODE or PYTHONASYNCIODEBUG every cell over 0.1 s would be reported, into its own output.
         self.kernel.loop.slow_callback_duration = math.inf
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
-        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted
-            with contextlib.suppress(KeyboardInterrupt):
+        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted or exits
+            try:
                 self.io_loop.start()
+            except KeyboardInterrupt:
+                continue
+            except SystemExit as error:
+                self.kernel.exit_on_loop(error)
 
     async def _begin(self) -> None:
         try:

@@ -5,15 +5,34 @@ Owns where it begins; everything else takes `now` from `protocol`. Standard libr
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Callable
+from functools import partial
+
+
+class _Real:
+    """The system's clocks, held from before any cell runs: tests freeze those of `time`, wherever a module has them.
+
+    In a class, since freezegun looks through modules.
+    """
+
+    boot: Callable[[], float]
+    steady: Callable[[], float]
+    if hasattr(time, "clock_gettime"):  # neither freezegun nor time-machine touches what it says of these
+        steady = staticmethod(partial(time.clock_gettime, time.CLOCK_MONOTONIC))
+        boot = staticmethod(partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
+    else:
+        steady = boot = staticmethod(time.monotonic)  # Windows: freezegun alone is withstood
+
+
+def monotonic() -> float:
+    """As `time.monotonic`, also where that is frozen: for the kernel's own deadlines."""
+    return _Real.steady()
 
 
 def uptime() -> float:
     """Seconds since the system began; nobody can set them, and they go on while it sleeps where that can be had."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.clock_gettime(time.CLOCK_MONOTONIC) if sys.platform == "darwin" else time.monotonic()
+    return _Real.boot()
 
 
 _began = time.time() - uptime()
