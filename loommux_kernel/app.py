@@ -154,6 +154,7 @@ class KernelApp(IPKernelApp):
         """Serve until the server asks to stop."""
         self.kernel.start()
         self.io_loop = self.kernel.io_loop
+        self.kernel.loop.time = monotonic  # `await asyncio.sleep(1)` takes a second also where clocks are frozen
         # With PYTHONDEVMODE or PYTHONASYNCIODEBUG every cell over 0.1 s would be reported, into its own output.
         self.kernel.loop.slow_callback_duration = math.inf
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))

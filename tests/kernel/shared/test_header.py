@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.shared.header import Header, InvalidHeader, parse
+from loommux_kernel.shared.header import Header, InvalidHeader, parse, without_order_mark
 
 
 def test_a_cell_without_a_header_has_none() -> None:
@@ -23,6 +23,22 @@ def test_every_option_is_read() -> None:
     )
     assert parse("%%loommux --attach report --create\n1") == Header(line=0, attach="report", create=True)
     assert parse("%%loommux\n1") == Header(line=0)
+
+
+@pytest.mark.case("X20")
+def test_a_byte_order_mark_is_passed_over_before_a_header_and_before_the_code_under_it() -> None:
+    for source in (
+        "\ufeff%%loommux --wait 3\nx",
+        "\n \ufeff%%loommux --wait 3\n\ufeffx",
+        "%%loommux --wait 3\n\ufeffx",
+    ):
+        header = parse(source)
+        assert header is not None and header.wait == 3
+        assert header.body(source) == "x"
+    assert without_order_mark("\ufeff") == ""
+    assert without_order_mark("\n\ufeff x") == "\n x"
+    assert without_order_mark("\ufeff\ufeffx") == "\ufeffx"  # as Python: one
+    assert without_order_mark("x = '\ufeff'") == "x = '\ufeff'"
 
 
 def test_names_are_quoted_as_in_a_shell() -> None:
