@@ -66,7 +66,7 @@ class ServerStdin(Base):
     def _restore_input(self) -> None:
         self._allow_stdin = False
 
-    def raw_input(self, prompt: object = "") -> str:
+    def raw_input(self, prompt: Any = "") -> str:
         if sys.stdin is not sys.__stdin__:  # the cell, or one before it, has given what is to be read
             return self._python_input(prompt)
         if not self._allow_stdin:

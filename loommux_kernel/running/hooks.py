@@ -22,6 +22,8 @@ Lines = list[str]
 Transform = Callable[[Lines], Lines]
 #: Tells of a hook that failed: what it is, the hook, its error. Raises in a forked child, which ends there.
 Tell = Callable[[str, Any, BaseException], None]
+#: ``("Cell", "In[3]")`` for a cell's file name, None for any other.
+CellName = Callable[[str], tuple[str, str] | None]
 
 
 class Events(EventManager):
@@ -76,7 +78,7 @@ def transformed_tree(tree: ast.AST, transformers: list[Any], tell: Tell) -> ast.
     return tree
 
 
-def described(what: str, hook: Any, error: BaseException, cell_name: Callable[[str], str | None]) -> str:
+def described(what: str, hook: Any, error: BaseException, cell_name: CellName) -> str:
     """What is said of a failure, in one line: which hook, where, and why."""
     name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
     if isinstance(error, KeyboardInterrupt):
@@ -87,12 +89,12 @@ def described(what: str, hook: Any, error: BaseException, cell_name: Callable[[s
     return safe_text(f"{what} {name}{_place(error, cell_name)} {how}")
 
 
-def _place(error: BaseException, cell_name: Callable[[str], str | None]) -> str:
+def _place(error: BaseException, cell_name: CellName) -> str:
     """Where it was raised: the innermost line of a cell, else the innermost line."""
     places = list(_lines(error))
-    in_cells = [(name, line) for file, line in places if (name := cell_name(file)) is not None]
+    in_cells = [(cell[1].replace("In[", "In ["), line) for file, line in places if (cell := cell_name(file))]
     for name, line in (in_cells or places)[-1:]:
-        return f" ({name.removeprefix('Cell ').replace('In[', 'In [')}, line {line})"
+        return f" ({name}, line {line})"
     return ""
 
 

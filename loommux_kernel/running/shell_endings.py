@@ -119,7 +119,7 @@ class Guard(Base):
     def _hook_failed(self, what: str, hook: Any, error: BaseException) -> None:
         if self.capture is not None and self.capture.forked:
             raise error  # a child that the hook has made ends here
-        told, execution = hooks.described(what, hook, error, self._cell_name), self.running()
+        told, execution = hooks.described(what, hook, error, self.compile.format_code_name), self.running()
         if self._told_of != (execution, told):  # `%time` and its like transform their line again
             self._told_of = execution, told
             self.say(told)

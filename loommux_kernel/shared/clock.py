@@ -10,29 +10,34 @@ from collections.abc import Callable
 from functools import partial
 
 
-class _Real:
+class _Clocks:
     """The system's clocks, held from before any cell runs: tests freeze those of `time`, wherever a module has them.
 
-    In a class, since freezegun looks through modules.
+    In an object, since freezegun looks through modules.
     """
 
-    boot: Callable[[], float]
     steady: Callable[[], float]
-    if hasattr(time, "clock_gettime"):  # neither freezegun nor time-machine touches what it says of these
-        steady = staticmethod(partial(time.clock_gettime, time.CLOCK_MONOTONIC))
-        boot = staticmethod(partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
-    else:
-        steady = boot = staticmethod(time.monotonic)  # Windows: freezegun alone is withstood
+    boot: Callable[[], float]
+
+    def __init__(self) -> None:
+        if hasattr(time, "clock_gettime"):  # neither freezegun nor time-machine touches what it says of these
+            self.steady = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+            self.boot = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        else:
+            self.steady = self.boot = time.monotonic  # Windows: freezegun alone is withstood
+
+
+_clocks = _Clocks()
 
 
 def monotonic() -> float:
     """As `time.monotonic`, also where that is frozen: for the kernel's own deadlines."""
-    return _Real.steady()
+    return _clocks.steady()
 
 
 def uptime() -> float:
     """Seconds since the system began; nobody can set them, and they go on while it sleeps where that can be had."""
-    return _Real.boot()
+    return _clocks.boot()
 
 
 _began = time.time() - uptime()
