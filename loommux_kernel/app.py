@@ -28,7 +28,7 @@ from traitlets.config import Config
 from loommux_kernel import startup
 from loommux_kernel.capture.iopub import Capture
 from loommux_kernel.kernel import GatedKernel
-from loommux_kernel.shared.clock import keep_time
+from loommux_kernel.shared.clock import keep_time, monotonic
 from loommux_kernel.shared.protocol import PROTOCOL_VERSION, LaunchFile, now
 from loommux_kernel.shared.records.relay import RelayedWriter
 
@@ -55,6 +55,7 @@ class KernelApp(IPKernelApp):
     kernel_class = Type(GatedKernel)
     shell: Any
     shell_channel_thread: Any
+    control_thread: Any
     launch = AnyTrait()
     capture = AnyTrait()
     #: Nothing of the command line is ipykernel's.
@@ -74,7 +75,7 @@ class KernelApp(IPKernelApp):
 
     @default("ipython_dir")
     def _ipython_dir_default(self) -> str:
-        return str(Path(self.launch.records).with_name("ipython"))
+        return self.launch.profile or str(Path(self.launch.records).with_name("ipython"))
 
     def _open_writer(self, on_trouble: Any) -> RelayedWriter:
         return RelayedWriter(Path(self.launch.records), self.launch.records_budget_bytes, on_trouble)
@@ -86,7 +87,7 @@ class KernelApp(IPKernelApp):
         return ProfileDir(location=self.ipython_dir)
 
     def init_profile_dir(self) -> None:
-        """The default: one of this process's own, which goes with it."""
+        """The default: the kernel's own, which goes with it; what `%store` keeps there outlives a restart."""
 
     def parse_command_line(self, argv: Any = None) -> None:
         """Nothing of it is ipykernel's; looking costs a tenth of the start."""
@@ -125,6 +126,7 @@ class KernelApp(IPKernelApp):
     def init_control(self, context: Any) -> None:
         """Without the thread that ipykernel has for subshells: one cell at a time, and 1 ms less for each."""
         super().init_control(context)
+        self.control_thread.io_loop.asyncio_loop.time = monotonic  # of cells the clocks may stand still
         unused, self.shell_channel_thread = self.shell_channel_thread, None
         unused.io_loop.close()
 
@@ -152,12 +154,17 @@ class KernelApp(IPKernelApp):
         """Serve until the server asks to stop."""
         self.kernel.start()
         self.io_loop = self.kernel.io_loop
+        self.kernel.loop.time = monotonic  # `await asyncio.sleep(1)` takes a second also where clocks are frozen
         # With PYTHONDEVMODE or PYTHONASYNCIODEBUG every cell over 0.1 s would be reported, into its own output.
         self.kernel.loop.slow_callback_duration = math.inf
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
-        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted
-            with contextlib.suppress(KeyboardInterrupt):
+        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted or exits
+            try:
                 self.io_loop.start()
+            except KeyboardInterrupt:
+                continue
+            except SystemExit as error:
+                self.kernel.exit_on_loop(error)
 
     async def _begin(self) -> None:
         try:
@@ -198,6 +205,8 @@ def without_debugpy() -> Any:
 
 def run(launch: LaunchFile) -> None:
     """Be the kernel process."""
+    # Scripts that are pasted read their arguments: they find none, as in IPython, and no path of ours.
+    sys.argv, sys.orig_argv = ["ipython"], [sys.executable]
     if launch.clock is not None:
         keep_time(launch.clock)
     os.chdir(launch.workspace)
@@ -210,6 +219,7 @@ def run(launch: LaunchFile) -> None:
         app.log.exception("the start failed")
         os._exit(1)
     app.start()
+    sys.argv = ["ipython"]  # runpy takes it for a list that has something in it
 
 
 def _logger(path: str) -> logging.Logger:

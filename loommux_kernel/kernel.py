@@ -32,6 +32,7 @@ from loommux_kernel.running.control_requests import Control
 from loommux_kernel.running.foreign_clients import Clients
 from loommux_kernel.running.interrupts import Interrupts
 from loommux_kernel.running.message_intake import ListeningKernel, refused
+from loommux_kernel.shared.header import without_order_mark
 from loommux_kernel.shared.protocol import (
     METADATA_KEY,
     Counts,
@@ -159,7 +160,7 @@ class GatedKernel(ListeningKernel):
                     self.gate.withdraw(submission.id)
 
     def _request(self, asked: Asked, parent: dict[str, Any]) -> Request:
-        blank = not asked.code or asked.code.isspace()
+        blank = not without_order_mark(asked.code).strip()
         date = parent["header"].get("date")
         submission = asked.submission
         return Request(

@@ -68,7 +68,7 @@ async def run_all(directory: Path, runner: Runner, limit_seconds: float) -> None
         return
     for path in found:
         try:
-            source = path.read_text(encoding="utf-8")
+            source = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             runner.say_startup(f"{path.name} cannot be read: {error}")
             continue

@@ -136,6 +136,7 @@ class Launcher:
             records_budget_bytes=self._budget - await self._kept(files, process_number),
             control_url=self._control_url,
             clock=clock(),
+            profile=str(files.profile),
         )
         try:
             try:

@@ -211,6 +211,11 @@ class KernelFiles:
         """The record store of a process."""
         return self.directory / str(number) / "records.sqlite"
 
+    @property
+    def profile(self) -> Path:
+        """Where IPython keeps what `%store` is given, for all processes of the kernel."""
+        return self.directory / "ipython"
+
     def discard_process(self, number: int) -> None:
         """Remove what is left of a process: its records, its log."""
         shutil.rmtree(self.directory / str(number), ignore_errors=True)

@@ -17,6 +17,9 @@ import time
 from collections.abc import Collection
 
 SWEEP_SECONDS = 2.0
+#: Of these, how long Python's resource trackers may remove what the others have left, before they are killed too.
+TRACKER_SECONDS = 1.0
+TRACKER = "resource_tracker import main"
 PAUSE_SECONDS = 0.02
 PR_SET_CHILD_SUBREAPER = 36
 _subreaper = False
@@ -40,13 +43,14 @@ def end_orphans(kernel_id: str | None, session: int | None, known: Collection[in
     """
     ended: set[int] = set()
     codes: dict[int, int] = {}
-    deadline = time.monotonic() + SWEEP_SECONDS
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (elapsed := time.monotonic() - began) < SWEEP_SECONDS:
         alive, dead = _adopted(known)
         alive |= _marked(kernel_id, session, known)
         if not alive | dead:
             break
-        for pid in alive:
+        spared = {pid for pid in alive if _is_tracker(pid)} if elapsed < TRACKER_SECONDS else set[int]()
+        for pid in alive - spared:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         ended |= alive
@@ -69,6 +73,15 @@ def _marked(kernel_id: str | None, session: int | None, known: Collection[int]) 
             if (in_session or marked) and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process.pid)
     return found
+
+
+def _is_tracker(pid: int) -> bool:
+    """Whether it is a resource tracker of Python's, which ends by itself when those that it serves are dead."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return any(TRACKER in word for word in psutil.Process(pid).cmdline())
+    return False
 
 
 def _adopted(known: Collection[int]) -> tuple[set[int], set[int]]:

@@ -24,7 +24,7 @@ from loommux_host.sessions.envelope import Shown
 from loommux_host.usecases import inspection, interrupt_and_restart, outcome_mapping, watch_waits
 from loommux_host.usecases.execution_selection import Chosen, account_for, choose, of_view
 from loommux_host.usecases.result_bodies import Bodies
-from loommux_kernel.shared.header import Header, InvalidHeader, parse
+from loommux_kernel.shared.header import Header, InvalidHeader, parse, without_order_mark
 from loommux_kernel.shared.protocol import Stream, now
 
 #: How long calls in flight may go on when the server stops, before they are answered as running.
@@ -69,7 +69,7 @@ class Service:
             header = parse(source)
         except InvalidHeader as error:
             return _answered(refusals.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
-        if not (header.body(source) if header else source).strip():
+        if not (header.body(source) if header else without_order_mark(source)).strip():
             return _answered(refusals.refuse("empty_cell"))
 
         async def run(binding: Binding) -> Answer:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any
 from loommux_kernel.capture import libc
 from loommux_kernel.capture.append_file import BLOCK_BYTES, DescriptorFile, Taker, identity_of, read_at
 from loommux_kernel.capture.queue import PENDING_BYTES, OrderedQueue
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.start_note import HEAD
 
@@ -204,8 +204,8 @@ class Descriptors:
     def poll(self) -> None:
         """What `changed` does, where nothing tells of changes."""
         self.mark()
-        if self.retired and time.monotonic() - self._polled_at > POLL_SECONDS:
-            self._polled_at = time.monotonic()
+        if self.retired and monotonic() - self._polled_at > POLL_SECONDS:
+            self._polled_at = monotonic()
             self._let_go(lambda file: True)
 
     def _let_go(self, told: Callable[[DescriptorFile], bool]) -> None:

@@ -43,6 +43,7 @@ from loommux_kernel.executions import contexts
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.end_states import message_of, safe_text
 from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
 from loommux_kernel.shared.records.relay import RelayedWriter
 
@@ -93,8 +94,9 @@ class TappedIOPubThread(IOPubThread):
         self._wanted: dict[bytes, bool] = {}
 
     def start(self) -> None:
-        super().start()
         loop = self.io_loop.asyncio_loop  # type: ignore[attr-defined]
+        loop.time = monotonic  # of cells the clocks may stand still
+        super().start()
         loop.call_soon_threadsafe(self._capture.start, self, loop)
 
     def _handle_subscription(self, frames: list[bytes]) -> None:
@@ -232,7 +234,7 @@ class Capture(Output):
     def begin(self, execution: Execution, parent: dict[str, Any], relay: str | None = None) -> None:
         if self.task_watch is None:
             with contextlib.suppress(RuntimeError):  # startup files run before the loop
-                self.task_watch = TaskWatch(asyncio.get_running_loop(), self._task_failed)
+                self.task_watch = TaskWatch(asyncio.get_running_loop(), self._loop, self._task_failed)
         msg_id = parent.get("header", {}).get("msg_id")
         if msg_id is not None:
             self._serials[msg_id] = execution.serial

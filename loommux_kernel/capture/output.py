@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from loommux_kernel.capture.queue import PENDING_BYTES, STALL_SECONDS, OrderedQu
 from loommux_kernel.capture.streams import OrderedStream, Standard
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import (
     UNRECORDED_BODY_BYTES,
     Counts,
@@ -269,11 +269,11 @@ class Output:
         done = threading.Event()
         self._queue.put(lambda recorder: act(recorder, done.set))
         self._queue.hurry()
-        seen, deadline = self._queue.drains, time.monotonic() + timeout
+        seen, deadline = self._queue.drains, monotonic() + timeout
         while not done.wait(min(timeout, 0.5)):
             if patient and self._queue.drains != seen:
-                seen, deadline = self._queue.drains, time.monotonic() + timeout
-            elif time.monotonic() > deadline:
+                seen, deadline = self._queue.drains, monotonic() + timeout
+            elif monotonic() > deadline:
                 return False
         return True
 

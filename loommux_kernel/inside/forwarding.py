@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from typing import Any
 
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.inside.replay import Replay
 from loommux_kernel.shared.api_client import Daemon
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.transport import TIMEOUT, DaemonError, Line, read_json
 
 #: Seconds in which what an interrupted cell says while it ends is still relayed.
@@ -79,12 +79,12 @@ class Forwarding:
         self._conclude()
 
     def _wait(self) -> None:
-        asked = time.monotonic()
+        asked = monotonic()
         while not self._begun.wait(_PATIENCE or TIMEOUT):
             # a kernel may take long to start, but not its server to say that it is there
-            if time.monotonic() - asked >= TIMEOUT:
+            if monotonic() - asked >= TIMEOUT:
                 self._second.ask("GET", "/api/health")
-                asked = time.monotonic()
+                asked = monotonic()
         while not self._over.wait(_PATIENCE):
             pass
 

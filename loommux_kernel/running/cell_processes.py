@@ -109,10 +109,10 @@ def send(processes: list[Process], signum: int) -> None:
 
 
 def helpers() -> set[int]:
-    """The pids of multiprocessing's own helpers; later cells share them with the one that started them."""
+    """The pids of multiprocessing's own helpers, and loky's; later cells share them with the one that started them."""
     found: set[int | None] = set()
-    if tracker := sys.modules.get("multiprocessing.resource_tracker"):
-        found.add(getattr(tracker._resource_tracker, "_pid", None))
+    for name in [name for name in list(sys.modules) if name.endswith(".resource_tracker")]:
+        found.add(getattr(getattr(sys.modules.get(name), "_resource_tracker", None), "_pid", None))
     if server := sys.modules.get("multiprocessing.forkserver"):
         found.add(getattr(server._forkserver, "_forkserver_pid", None))
     return {pid for pid in found if pid}

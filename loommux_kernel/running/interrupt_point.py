@@ -17,7 +17,9 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.events import EventManager
 from IPython.core.interactiveshell import InteractiveShell
 
-_TRIGGER = EventManager.trigger.__code__
+from loommux_kernel.running.hooks import Events
+
+_TRIGGERS = {EventManager.trigger.__code__, Events.trigger.__code__}
 _DISPLAY = DisplayHook.__call__.__code__
 _RUN_NODES = InteractiveShell.run_ast_nodes.__code__
 _RUN_CELL = InteractiveShell.run_cell_async.__code__
@@ -54,7 +56,7 @@ def interrupt_point(frame: FrameType | None, namespace: dict[str, Any], *, await
         code = here.f_code
         if here.f_globals is namespace:
             user = user or here
-        elif code is _TRIGGER:
+        elif code in _TRIGGERS:
             hooked = True
         elif code is _RUN_CELL:
             running = True

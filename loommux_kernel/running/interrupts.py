@@ -13,12 +13,12 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
+from time import sleep
 from types import FrameType
 from typing import Any
 
@@ -26,6 +26,7 @@ from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Aim
 from loommux_kernel.running import cell_processes
 from loommux_kernel.running.interrupt_point import InterruptPoint, interrupt_point
+from loommux_kernel.shared.clock import monotonic
 
 #: What is sent to a cell's processes, and how many seconds after the interrupt.
 #: Windows knows no signals for other processes, only their end.
@@ -123,7 +124,7 @@ class Interrupts:
         for _ in range(3):
             if not self.aim.flying:
                 break
-            time.sleep(0)
+            sleep(0)
         self.aim.flying = False
         if signal.getsignal(signal.SIGINT) != self._handle:
             signal.signal(signal.SIGINT, self._handle)
@@ -168,7 +169,7 @@ class Interrupts:
             self._strike()
         if moment is InterruptPoint.HOOK:
             self.aim.hit()
-            self._deferred_since = time.monotonic()
+            self._deferred_since = monotonic()
             raise KeyboardInterrupt
         if moment in (InterruptPoint.SUSPENDED, InterruptPoint.ELSEWHERE):
             self._cancel_soon()
@@ -176,11 +177,11 @@ class Interrupts:
             raise KeyboardInterrupt  # a task that this cell left on the loop holds it: the loop goes on to cancel
         self._finishing_at = place
         if self._deferred_since is None:
-            self._deferred_since = time.monotonic()
+            self._deferred_since = monotonic()
 
     def _overdue(self) -> bool:
         """Whether a signal was put off so long ago that the next one acts anyway."""
-        return self._deferred_since is not None and time.monotonic() - self._deferred_since > FORCE_SECONDS
+        return self._deferred_since is not None and monotonic() - self._deferred_since > FORCE_SECONDS
 
     def _strike(self) -> None:
         self.aim.hit()
@@ -207,7 +208,7 @@ class Interrupts:
             if not self._send(serial):
                 return None
             felt = self.aim.hits
-            pursuit = self._pursuit = Pursuit(serial, time.monotonic())
+            pursuit = self._pursuit = Pursuit(serial, monotonic())
         try:
             threading.Thread(target=self._pursue, args=(pursuit, felt), name="Interrupt", daemon=True).start()
         except RuntimeError:  # the cell has taken all the memory, or all the threads: one signal to each has to do
@@ -231,7 +232,7 @@ class Interrupts:
         steps = list(ESCALATION)
         try:
             while steps or not pursuit.over.is_set():
-                elapsed = time.monotonic() - pursuit.began
+                elapsed = monotonic() - pursuit.began
                 while steps and steps[0][0] <= elapsed:
                     self._signal_processes(pursuit, steps.pop(0)[1])
                 pursuit.begun.set()
@@ -250,7 +251,7 @@ class Interrupts:
                 if self._still_wanted(pursuit, felt):
                     self._send(pursuit.serial)
         else:
-            time.sleep(max(0.0, until_step))
+            sleep(max(0.0, until_step))
 
     def _still_wanted(self, pursuit: Pursuit, felt: int) -> bool:
         return self.aim.armed == pursuit.serial and self.aim.hits == felt
@@ -265,8 +266,8 @@ class Interrupts:
 
     def _await_last_look(self, pursuit: Pursuit) -> None:
         """The cell is over, and the main thread looks for its processes; on a busy machine that takes its time."""
-        until = time.monotonic() + LAST_LOOK_SECONDS
-        while self._pursuit is pursuit and time.monotonic() < until and not pursuit.over.wait(REPEAT_SECONDS):
+        until = monotonic() + LAST_LOOK_SECONDS
+        while self._pursuit is pursuit and monotonic() < until and not pursuit.over.wait(REPEAT_SECONDS):
             pass
 
     def _look(self, pursuit: Pursuit) -> None:

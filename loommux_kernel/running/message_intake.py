@@ -58,6 +58,7 @@ class ListeningKernel(RunningKernel):
     def start(self) -> None:
         """Begin to take messages; without ipykernel's debugger and subshells."""
         self.shell.exit_now = False
+        self.take_input()
         self.interrupts.install()
         self.start_base()
         self.shell_stream.on_recv(self._receive, copy=False)
@@ -68,8 +69,8 @@ class ListeningKernel(RunningKernel):
         self.io_loop.add_callback(self.io_loop.stop)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
-        """Run on the kernel's loop, in the context that all cells share."""
-        task = asyncio.get_running_loop().create_task(coroutine, context=self.context)
+        """Run on the kernel's loop, in the context that all cells share; no task factory of a cell's has a say."""
+        task = asyncio.Task(coroutine, loop=asyncio.get_running_loop(), context=self.context)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task

@@ -7,15 +7,20 @@ how an interrupt ends them, and how an exit code is worded. Knows no IPython.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
-import time
+from time import sleep
 from typing import IO, Any
+
+from loommux_kernel.shared.clock import monotonic
 
 #: Seconds that an interrupted process has to end after SIGINT, SIGTERM, SIGKILL.
 GRACE = (1.0, 1.0, 5.0)
+#: Between two looks whether it has.
+LOOK_SECONDS = 0.01
 #: Characters of a command that are repeated beside its exit code.
 _SHOWN = 200
 
@@ -92,13 +97,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        try:
-            process.wait(left)
-        except KeyboardInterrupt:
-            continue
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-    return False
+    """Whether it ends in time; `process.wait` would ask a clock that may stand still."""
+    until = monotonic() + seconds
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            if process.poll() is not None:
+                return True
+            if monotonic() > until:
+                return False
+            sleep(LOOK_SECONDS)

@@ -6,10 +6,10 @@ reached is `transport`'s, how kernels are found `client`'s, which makes the hand
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.transport import TIMEOUT
 
 #: The longest that one request may ask a server to wait, in seconds, and how long one of `follow` does.
@@ -82,13 +82,13 @@ class KernelHandle:
         timeout: float = TIMEOUT,
     ) -> Result:
         """Wait for an execution, or for a watch; never ends it. Half an hour in one call is fine."""
-        until = time.monotonic() + timeout_seconds
+        until = monotonic() + timeout_seconds
         while True:
-            seconds = min(max(0.0, until - time.monotonic()), LONGEST_WAIT)
+            seconds = min(max(0.0, until - monotonic()), LONGEST_WAIT)
             body = {"execution": execution, "process": process, "watch": watch, "wait_seconds": seconds}
             body["silence_seconds"] = min(silence_seconds, LONGEST_WAIT)
             result = self._post("wait", body, timeout + seconds)
-            if result.get("wait_ended_by") != "timeout" or time.monotonic() >= until:
+            if result.get("wait_ended_by") != "timeout" or monotonic() >= until:
                 return result
 
     def status(self, *, timeout: float = TIMEOUT) -> Result:

@@ -12,8 +12,9 @@ import contextlib
 import json
 import os
 import socket
-import time
 from typing import Any
+
+from loommux_kernel.shared.clock import monotonic
 
 #: Where a server listens when nobody says where.
 DEFAULT_URL = "http://127.0.0.1:8801"
@@ -123,7 +124,7 @@ class Line:
         """The answer's body. Raises `DaemonError` for whatever is no success."""
         target = path + _query(query)
         data = None if body is None and method == "GET" else json.dumps(body or {}).encode()
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         # an open one may have been closed meanwhile; what changes anything is not sent twice
         attempts = 2 if self._connection is not None and method == "GET" else 1
         try:
@@ -197,7 +198,7 @@ class Socket(socket.socket):
     deadline = 0.0
 
     def limit(self) -> None:
-        left = self.deadline - time.monotonic()
+        left = self.deadline - monotonic()
         if left <= 0:
             raise TimeoutError
         self.settimeout(left)

@@ -8,11 +8,11 @@ the next attempt comes a little later. Only `writer` uses it.
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.records.database import Row, Store
 from loommux_kernel.shared.records.store_budget import Budget, Relief
 
@@ -41,7 +41,7 @@ class Disk:
 
     def connect(self) -> bool:
         """Whether the store is open; tries if the last fault is not too recent."""
-        if self._store is None and time.monotonic() >= self._retry_at:
+        if self._store is None and monotonic() >= self._retry_at:
             try:
                 self._store = Store.create(self._path)
             except (sqlite3.Error, OSError) as error:
@@ -104,7 +104,7 @@ class Disk:
 
     def _fail(self, error: Exception) -> None:
         """Begin anew with the store later."""
-        self._retry_at = time.monotonic() + RETRY
+        self._retry_at = monotonic() + RETRY
         self.close()
         self._tell(
             "disk",
