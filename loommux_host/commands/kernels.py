@@ -39,7 +39,8 @@ def _code(found: list[Place]) -> int:
 
 
 def _fields(place: Place) -> dict[str, Any]:
-    server = {name: value for name, value in asdict(place.server).items() if name != "uptime"}  # the system's
+    of_the_system = {"uptime", "boot"}
+    server = {name: value for name, value in asdict(place.server).items() if name not in of_the_system}
     return {**server, "kernels": list(place.kernels), "trouble": place.trouble}
 
 

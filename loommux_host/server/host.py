@@ -30,7 +30,7 @@ from loommux_host.mcp.stdio import Stdio
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
-from loommux_host.processes.running_servers import Server, publish
+from loommux_host.processes.running_servers import Server, boot_id, publish
 from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
 from loommux_kernel.shared.clock import uptime
@@ -80,7 +80,7 @@ class Host:
             config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
             provisioner=self.keeping.provisioner if self.keeping is not None else None,
         )  # fmt: skip
-        self._started_at, self._uptime = now(), uptime()
+        self._started_at, self._uptime, self._boot = now(), uptime(), boot_id()
         self.publish()
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex if inherited is None else inherited.identity.session
@@ -100,6 +100,7 @@ class Host:
             version=VERSION,
             started_at=self._started_at,
             uptime=self._uptime,
+            boot=self._boot,
             workspace=str(config.workspace),
             transport="http" if config.server else "stdio",
             endpoint=endpoint,
@@ -176,8 +177,8 @@ class Host:
 
         config = self.config
         return Identity(
-            VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(config.kernel_python),
-            self.session,
+            VERSIONS, os.getpid(), self._uptime, self._boot, str(config.workspace), endpoint,
+            str(config.kernel_python), self.session,
         )  # fmt: skip
 
     def _launching(self, id: str, name: str) -> ProcessFactory:
