@@ -141,6 +141,11 @@ class Kernel:
         if self._starting is None and self.life is not None and self.life.finished.is_set() and not self.closed:
             self._begin_start()
 
+    async def settled(self) -> None:
+        """Wait until no start of a process is under way, however it ends."""
+        while under_way := {t for t in (self._restarting, self._starting) if t is not None and not t.done()}:
+            await asyncio.wait(under_way)
+
     async def ready(self) -> Life:
         """The living process, started when there is none. Raises `KernelStartFailed`."""
         while True:

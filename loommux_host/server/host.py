@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.message")
 #: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
 FINISH_SECONDS = 8.0
+#: What the start of a kernel gets once the client has said everything, while calls wait for it.
+START_SECONDS = 30.0
 #: No end of a server takes longer; what is left then is ended by the inits.
 CLOSE_SECONDS = 20.0
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
@@ -227,6 +229,8 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         finishing: asyncio.Task[None] | None = None
         try:
             await _first(stop.wait(), face.ended.wait(), failing(opening))
+            # What was asked before the end is done: its two seconds begin when there is a kernel to do it.
+            await _first(stop.wait(), face.answered(), started(opening))
             finishing = asyncio.create_task(face.finish(FINISH_SECONDS), name="answer the last calls")
             await opening
         finally:
@@ -240,6 +244,14 @@ async def failing(task: asyncio.Task[Service]) -> None:
     with contextlib.suppress(Exception):
         await asyncio.shield(task)
         await asyncio.Event().wait()
+
+
+async def started(opening: asyncio.Task[Service]) -> None:
+    """Return when no kernel is being started any more; at once when the service cannot be opened."""
+    with contextlib.suppress(Exception):
+        service = await asyncio.shield(opening)
+        async with asyncio.timeout(START_SECONDS):
+            await asyncio.gather(*(kernel.settled() for kernel in service.registry.all()))
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
