@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loommux_host.command_line import catalogue
+from loommux_host.command_line.reporting import Parser
 from loommux_host.config import CONFIG_DIRECTORY, DEFAULT_HOST, DEFAULT_PATH, DEFAULT_PORT
 from loommux_host.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The flags of the server, as contract 2 lists them."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="loommux",
         description="Persistent, inspectable IPython for AI agents, as an MCP server over stdio."
         " Not a sandbox: cells run with the full rights of this account.",

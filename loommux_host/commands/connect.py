@@ -70,7 +70,7 @@ async def _forward(to: Endpoint, wire: tuple[int, int]) -> None:
     out = writer(write, gone.set)
     async with Remote(to) as remote:
         bridge = Bridge(remote, out.write)
-        lines = Reader(read, bridge.receive, gone.set)
+        lines = Reader(read, bridge.receive, gone.set, bridge.answered)
         try:
             await gone.wait()
         finally:
