@@ -307,7 +307,11 @@ class Kernel:
             raise KernelClosed
         if self._restarting is None or self._restarting.done():
             self._restarting = self._own(self._restart(by, caller))
-        return await asyncio.shield(self._restarting)
+        restarting = self._restarting
+        await asyncio.wait({restarting})
+        if restarting.cancelled():  # by its end
+            raise KernelClosed
+        return restarting.result()
 
     async def _restart(self, by: str | None, caller: str | None) -> Restarted:
         if self._starting is not None and not self._starting.done():

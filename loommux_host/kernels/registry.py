@@ -30,6 +30,11 @@ class InvalidName(ValueError):
     """The name is no kernel's name; the message says what is allowed."""
 
 
+#: What no kernel can be called, since it is how a call asks for another, and how handles begin.
+NEW = "new"
+HANDLE_MARK = "k_"
+
+
 @dataclass(frozen=True)
 class Opened:
     """A kernel, and whether this call opened it."""
@@ -180,5 +185,9 @@ def caller_id(kernel: Kernel) -> str:
 
 def check_name(name: str) -> None:
     """Raise `InvalidName` unless a kernel may be called so."""
-    if not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
-        raise InvalidName(f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters")
+    reserved = name == NEW or name.startswith(HANDLE_MARK)
+    if reserved or not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
+        raise InvalidName(
+            f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters; "
+            f"{NEW} and what begins with {HANDLE_MARK} mean other things"
+        )

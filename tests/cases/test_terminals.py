@@ -92,7 +92,7 @@ async def hostile_session(server: Web) -> None:
             params = {"name": "run_cell", "arguments": {"freeform": cell}}
             call = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
             answer = (await http.post("/mcp", json=call, headers=headers)).text
-            said = json.loads(next(line for line in answer.splitlines() if line.startswith("data: {"))[6:])
+            said = json.loads(next(line for line in answer.split("\n") if line.startswith("data: {"))[6:])
             text = "".join(block["text"] for block in said["result"]["content"])
             assert text.startswith(f"In [{id}]")
             assert not ACTING.search(text)
