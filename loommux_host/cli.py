@@ -104,9 +104,12 @@ def prepare() -> None:
     import logging
     import signal
 
+    from loommux_host.command_line.reporting import LogFormatter
     from loommux_host.processes.launcher import become_subreaper
 
-    logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter(LOG_FORMAT))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     faulthandler.enable()
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -115,8 +118,9 @@ def prepare() -> None:
 
 def say(text: str) -> None:
     """One line for people, on stderr."""
-    sys.stderr.write(f"loommux: {text}\n")
-    sys.stderr.flush()
+    from loommux_host.command_line import reporting
+
+    reporting.say(text)
 
 
 def cannot_start(why: str) -> int:

@@ -98,10 +98,6 @@ def _seconds(value: object, _: Path) -> float:
     return _number(value, 1e-3, "a positive number of seconds")
 
 
-def _grace(value: object, _: Path) -> float:
-    return _number(value, 0, "a number of seconds, 0 or more")
-
-
 def _integer(minimum: int, maximum: int | None = None) -> Callable[[object, Path], int]:
     words = f"an integer of at least {minimum:,}" if maximum is None else f"an integer from {minimum:,} to {maximum:,}"
 
@@ -182,10 +178,10 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "named_activity_timeout_seconds": _seconds,
     "heartbeat_interval_seconds": _seconds,
     "heartbeat_timeout_seconds": _seconds,
-    "connection_grace_seconds": _grace,
+    "connection_grace_seconds": _seconds,
     "sweep_interval_seconds": _seconds,
-    "orphan_grace_seconds": _grace,
-    "adopt_grace_seconds": _grace,
+    "orphan_grace_seconds": _seconds,
+    "adopt_grace_seconds": _seconds,
     "records_budget_bytes": _integer(65_536),
     "omission_tail_lines": _integer(0, 20),
     "max_result_bytes": _integer(10_000),

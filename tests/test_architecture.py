@@ -27,8 +27,8 @@ HOST = {
     "diagnosis": "command_line config installation keeper processes version",
     "installation": "command_line",
     "bridge": "command_line mcp",
-    "command_line": "config processes succession version",
-    "jupyter": "kernels version",
+    "command_line": "config facts processes succession version",
+    "jupyter": "facts kernels version",
     "server": "api config console facts keeper kernels leases mcp processes sessions succession token_counting usecases"
     " version web",
     "api": "console facts kernels leases mcp processes rendering sessions usecases version web",

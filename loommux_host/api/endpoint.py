@@ -15,15 +15,17 @@ from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from loommux_host.facts.refusals import Refused, invalid_argument
+from loommux_host.kernels.outcomes import KernelClosed
 from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.mcp.parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
 from loommux_host.version import VERSION
 from loommux_host.web.errors import error
+from loommux_host.web.json_answer import JsonAnswer
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +83,9 @@ class Endpoint:
             return error(404, "records_unreadable", "The records of that process are there and cannot be read.")
         except TooManyKernels as full:
             return error(409, "too_many_kernels", str(full))
-        return answer if isinstance(answer, Response) else JSONResponse(answer, headers={"cache-control": "no-store"})
+        except KernelClosed:
+            return error(404, "kernel_not_found", "That kernel was recycled while this request was on its way.")
+        return answer if isinstance(answer, Response) else JsonAnswer(answer, headers={"cache-control": "no-store"})
 
 
 def routes(endpoints: Sequence[Endpoint]) -> list[Route]:

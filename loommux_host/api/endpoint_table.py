@@ -67,8 +67,7 @@ def _setting(name: str) -> Parameter:
     """A lease setting as an argument; the policy itself has the last word on its value."""
     if name == "lease_mode":
         return Parameter(name, one_of(*Mode), "What proves that a client is there.")
-    least = 0 if name.endswith("_grace_seconds") else 0.001
-    return Parameter(name, _span(least, LARGEST_INTEGER), f"Setting {name} of config.py.")
+    return Parameter(name, _span(0.001, LARGEST_INTEGER), f"Setting {name} of config.py.")
 
 
 POLICY = [_setting(name) for name in SETTINGS]

@@ -6,7 +6,7 @@ Used by `commands.connect`, which goes there, and `commands.install`, which tell
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from loommux_host.command_line.reporting import Refused
 from loommux_host.config import DEFAULT_PATH, ConfigError, require_private
@@ -14,8 +14,13 @@ from loommux_host.config import DEFAULT_PATH, ConfigError, require_private
 
 def mcp_url(given: str, flag: str = "") -> str:
     """The URL, at the usual path if it has none; `flag` is named when it cannot be one. Raises `Refused`."""
-    parts = urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    parts = SplitResult("", "", "", "", "")
+    try:
+        parts = urlsplit(given)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets or a port that are none
+        usable = False
+    if not usable:
         raise Refused("invalid_argument", f"{flag}{given!r} is not possible: a URL like http://127.0.0.1:8801/mcp")
     return given if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}{DEFAULT_PATH}"
 

@@ -18,8 +18,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 #: A handle is that and random bytes in URL-safe base64. It opens a private kernel, so it is told to its caller alone.
 HANDLE_MARK, HANDLE_BYTES = "k_", 16
 _HANDLE = re.compile(rf"{HANDLE_MARK}[A-Za-z0-9_-]{{{-(-HANDLE_BYTES * 4 // 3)}}}")
-#: What would end a line or act on a terminal in a text that has to stay on one line.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: What acts on a terminal, ends a line in some programs or reorders the text around it; surrogates cannot be sent.
+_ACTS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_ACTING = re.compile(f"[{_ACTS}]")
+#: The same and what would end the line, or hide in a name, in a text that has to stay on one line.
+_UNPRINTABLE = re.compile(rf"[{_ACTS}\t\n\u200b\u2060-\u2064\ufeff]")
 
 
 def duration(seconds: float) -> str:
@@ -56,6 +59,11 @@ def amount(counts: Counts) -> str:
 def clock(at: float, *, seconds: bool = False) -> str:
     """Local time of day, ``14:02`` or ``14:02:11``."""
     return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(at))
+
+
+def visible(text: str) -> str:
+    """`text` with everything that acts on a terminal as a visible escape; lines and tabs stay."""
+    return _ACTING.sub(lambda m: _escaped(m[0]), text)
 
 
 def one_line(text: object, limit: int = 200) -> str:

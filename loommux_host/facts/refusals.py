@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loommux_host.facts.phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
+from loommux_host.facts.phrases import cell, clock, company, duration, how_ended, memory, one_line, sender, visible
 from loommux_host.facts.results import Death, Refusal
 from loommux_host.facts.status_words import BESIDE_OUTPUT, Word
 from loommux_host.facts.watches import Watch
@@ -212,7 +212,7 @@ def kernel_died(death: Death, kernel: str, lost: int | None = None, *, unknown: 
 
 def kernel_start_failed(kernel: str, reason: str, log: str) -> Refusal:
     """`log` is the end of the process's own log, at most 20 lines."""
-    tail = f"\nLast lines of its log:\n{log.rstrip()}" if log.strip() else " Its log is empty."
+    tail = f"\nLast lines of its log:\n{visible(log.rstrip())}" if log.strip() else " Its log is empty."
     return refuse("kernel_start_failed", kernel=one_line(kernel), reason=one_line(reason, 500).rstrip("."), log=tail)
 
 

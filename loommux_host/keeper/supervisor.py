@@ -106,12 +106,13 @@ class KeeperSupervisor:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = self._start(theirs)
+                with ForkedByKeeper.guards.starting():
+                    self._process = self._start(theirs)
+                    ForkedByKeeper.guards.add(self._process.pid)
             except OSError as error:
                 ours.close()
                 self._failed_at = loop.time()
                 raise KeeperGone(f"no keeper could be started: {error}") from error
-        ForkedByKeeper.guards.add(self._process.pid)
         self._client = KeeperClient(ours)
 
     def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:

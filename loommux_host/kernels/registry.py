@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from loommux_host.facts.phrases import without_handles
+from loommux_host.facts.phrases import HANDLE_MARK, without_handles
 from loommux_host.kernels.kernel import Kernel, Launching
 from loommux_host.kernels.mirror import Change
 from loommux_host.kernels.process_life import Life
@@ -29,6 +29,10 @@ class TooManyKernels(Exception):
 
 class InvalidName(ValueError):
     """The name is no kernel's name; the message says what is allowed."""
+
+
+#: What no kernel can be called, since it is how a call asks for another, and how handles begin.
+NEW = "new"
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,11 @@ def caller_id(kernel: Kernel) -> str:
 
 def check_name(name: str) -> None:
     """Raise `InvalidName` unless a kernel may be called so."""
-    if not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
-        raise InvalidName(f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters")
+    reserved = name == NEW or name.startswith(HANDLE_MARK)
+    if reserved or not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
+        raise InvalidName(
+            f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters; "
+            f"{NEW} and what begins with {HANDLE_MARK} mean other things"
+        )
     if without_handles(name) != name:
         raise InvalidName("a name; a handle goes into the argument kernel, and nobody else is told of it")

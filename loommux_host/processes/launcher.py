@@ -32,7 +32,7 @@ from loommux_host.processes.runtime_files import (
     stale_server_directories,
 )
 from loommux_host.processes.spawn import SpawnedByInit
-from loommux_host.processes.stray_processes import become_subreaper, end_orphans
+from loommux_host.processes.stray_processes import become_subreaper, end_left_by
 from loommux_kernel.shared.clock import clock
 from loommux_kernel.shared.protocol import LaunchFile, now
 from loommux_kernel.shared.transport import SECRET_VARIABLE
@@ -298,8 +298,10 @@ def clean_up_after_dead_servers() -> None:
     for directory in stale_server_directories():
         for group in directory.groups:
             end_groups(group, f"loommux-{directory.path.name}-")
-        for kernel in kernels_in(directory.path):
-            end_orphans(kernel["kernel_id"], None)
+        kernels = kernels_in(directory.path)
+        if kernels:
+            end_left_by({kernel["kernel_id"] for kernel in kernels}, SpawnedByInit.guards)
+        for kernel in kernels:
             Path(kernel["connection_file"]).unlink(missing_ok=True)
         directory.remove()
     remove_stale_connection_files()

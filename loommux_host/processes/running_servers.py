@@ -29,6 +29,8 @@ CLOCK_SECONDS = 2.0
 class Server:
     """One living server. Paths are absolute; `started_at` is in seconds since the epoch, `uptime` the system's then.
 
+    `boot` says which run of the system that was; see `was_there`.
+
     `transport` is ``stdio`` or ``http``, `endpoint` what an HTTP server printed when it began
     to listen. `control_url` is its private socket, `secret_file` what has to be shown there, if anything.
     """
@@ -37,6 +39,7 @@ class Server:
     version: str
     started_at: float
     uptime: float
+    boot: str = ""
     workspace: str
     transport: str
     control_url: str
@@ -59,21 +62,28 @@ class Server:
 
         try:
             process = psutil.Process(self.pid)
-            return was_there(process, self.uptime) and process.status() != "zombie"
+            return was_there(process, self.uptime, self.boot) and process.status() != "zombie"
         except psutil.NoSuchProcess:
             return is_hidden(self.pid)
         except psutil.Error:
             return False
 
 
-def was_there(process: psutil.Process, uptime: float) -> bool:
+def boot_id() -> str:
+    """Which run of the system this is; empty where it does not say."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def was_there(process: psutil.Process, uptime: float, boot: str) -> bool:
     """Whether it had begun by then, in seconds since the system did: no clock that is set makes it another.
 
-    Raises `psutil.Error`.
+    In another run of the system (`boot`) it is another. Raises `psutil.Error`.
     """
     import psutil
 
-    return process.create_time() - psutil.boot_time() <= uptime + CLOCK_SECONDS
+    return boot == boot_id() and process.create_time() - psutil.boot_time() <= uptime + CLOCK_SECONDS
 
 
 def is_hidden(pid: int) -> bool:
@@ -113,4 +123,4 @@ def read(directory: Path) -> Server | None:
     return None
 
 
-__all__ = ["DirectoryRefused", "Server", "living_servers", "publish", "read", "was_there"]
+__all__ = ["DirectoryRefused", "Server", "boot_id", "living_servers", "publish", "read", "was_there"]

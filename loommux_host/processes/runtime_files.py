@@ -42,6 +42,7 @@ SOCKET_PATH_BYTES = 107
 LONGEST_BELOW_SERVER = len("/k-12345678/9999/p")
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 CREATE_TRIES = 5
+OWNER = "owner"
 #: Processes of a kernel that ended whose files, records above all, stay (contract 7).
 ENDED_KEPT = 3
 
@@ -83,6 +84,10 @@ class ServerDirectory:
         """Remove everything in it, and the user's directory when no other server has one there."""
         if sys.platform == "win32":
             self._unlock()  # an open file cannot be removed there
+        # By its owner file another finds what is left, should this process be killed meanwhile: so that goes last.
+        with suppress(OSError):
+            for path in [path for path in self.path.iterdir() if path.name != OWNER]:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             self.path.parent.rmdir()
@@ -102,7 +107,7 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
         path = base / os.urandom(4).hex()
         try:
             path.mkdir(mode=0o700)
-            lock = _lock(path / "owner", create=True)
+            lock = _lock(path / OWNER, create=True)
         except FileNotFoundError:
             continue  # another server ended and removed the user's directory, or this one as stale
         except OSError as error:
@@ -127,8 +132,10 @@ def stale_server_directories() -> list[ServerDirectory]:
     _make_private(base)
     found = []
     for path in base.iterdir():
+        with suppress(OSError):  # killed before it had an owner; one that is being made is made again
+            path.rmdir()
         with suppress(FileNotFoundError):  # removed meanwhile
-            lock = _lock(path / "owner", create=False)
+            lock = _lock(path / OWNER, create=False)
             if lock is not None:
                 found.append(ServerDirectory(path, lock, None, _groups_of(path)))
     return found
@@ -282,7 +289,7 @@ def remove_stale_connection_files() -> None:
 
 def _groups_of(server: Path) -> list[Path]:
     with suppress(ValueError, AttributeError, TypeError):
-        return [Path(group) for group in json.loads((server / "owner").read_text()).get("groups", ())]
+        return [Path(group) for group in json.loads((server / OWNER).read_text()).get("groups", ())]
     return []  # killed before it had written that, or another version's
 
 

@@ -30,7 +30,7 @@ from loommux_host.mcp.stdio import Stdio
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
-from loommux_host.processes.running_servers import Server, publish
+from loommux_host.processes.running_servers import Server, boot_id, publish
 from loommux_host.processes.runtime_files import transport_obstacles
 from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.message")
 #: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
 FINISH_SECONDS = 8.0
+#: What the start of a kernel gets once the client has said everything, while calls wait for it.
+START_SECONDS = 30.0
 #: No end of a server takes longer; what is left then is ended by the inits.
 CLOSE_SECONDS = 20.0
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
@@ -81,7 +83,7 @@ class Host:
             config, secrets=secrets, control_url=self.control.url, write_secret=self.control.write_secret,
             provisioner=self.keeping.provisioner if self.keeping is not None else None,
         )  # fmt: skip
-        self._started_at, self._uptime = now(), uptime()
+        self._started_at, self._uptime, self._boot = now(), uptime(), boot_id()
         self.publish()
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex if inherited is None else inherited.identity.session
@@ -101,6 +103,7 @@ class Host:
             version=VERSION,
             started_at=self._started_at,
             uptime=self._uptime,
+            boot=self._boot,
             workspace=str(config.workspace),
             transport="http" if config.server else "stdio",
             endpoint=endpoint,
@@ -177,8 +180,8 @@ class Host:
 
         config = self.config
         return Identity(
-            VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(config.kernel_python),
-            self.session,
+            VERSIONS, os.getpid(), self._uptime, self._boot, str(config.workspace), endpoint,
+            str(config.kernel_python), self.session,
         )  # fmt: skip
 
     def _launching(self, id: str, name: str) -> ProcessFactory:
@@ -227,6 +230,8 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         finishing: asyncio.Task[None] | None = None
         try:
             await _first(stop.wait(), face.ended.wait(), failing(opening))
+            # What was asked before the end is done: its two seconds begin when there is a kernel to do it.
+            await _first(stop.wait(), face.answered(), started(opening))
             finishing = asyncio.create_task(face.finish(FINISH_SECONDS), name="answer the last calls")
             await opening
         finally:
@@ -240,6 +245,14 @@ async def failing(task: asyncio.Task[Service]) -> None:
     with contextlib.suppress(Exception):
         await asyncio.shield(task)
         await asyncio.Event().wait()
+
+
+async def started(opening: asyncio.Task[Service]) -> None:
+    """Return when no kernel is being started any more; at once when the service cannot be opened."""
+    with contextlib.suppress(Exception):
+        service = await asyncio.shield(opening)
+        async with asyncio.timeout(START_SECONDS):
+            await asyncio.gather(*(kernel.settled() for kernel in service.registry.all()))
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:

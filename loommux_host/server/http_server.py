@@ -211,7 +211,15 @@ def _bound_to_port(host: str, port: int) -> socket.socket:
 
 
 def _found(host: str, port: int) -> tuple[int, int, int, tuple[Any, ...]]:
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    """Where a name or an address is on this machine. Raises `CannotListen`."""
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no name that a host can have"
+        raise CannotListen(
+            f"--host {host[:80]!r} cannot be resolved ({why}); allowed: an address of this machine, or a name of it"
+        ) from None
     family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, kind, protocol, address
 
@@ -260,6 +268,8 @@ def _remove_stale(path: Path) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
+    except (OSError, ValueError) as error:
+        raise CannotListen(f"cannot bind {path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISSOCK(mode):
         raise CannotListen(f"{path} exists and is no socket; remove it or choose another --uds")
     with socket.socket(socket.AF_UNIX) as probe:

@@ -8,8 +8,12 @@ checks of `web.auth`: whoever can open the socket is this user. Made by the comp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import json
 import logging
+import select
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +28,11 @@ log = logging.getLogger(__name__)
 
 #: What serving needs besides the service.
 HEAVY = ("loommux_host.web.uvicorn_server", "loommux_host.server.private_app")
+
+
+NOT_YET = "The server cannot serve this yet; its log says why. Send it again."
+#: How long one who is turned away may take to send a request.
+TURN_AWAY_SECONDS = 1.0
 
 
 class App(Protocol):
@@ -49,10 +58,18 @@ class Private:
         self._serving.add_done_callback(_report)
 
     async def _serve(self) -> None:
-        for module in HEAVY:
-            await asyncio.to_thread(importlib.import_module, module)
-        app = await self._make()
-        await self._server(app).serve(sockets=[self._control.listener])
+        try:
+            for module in HEAVY:
+                await asyncio.to_thread(importlib.import_module, module)
+            server = self._server(await self._make())
+        except Exception:  # a disk, a limit: whoever asks next may find it passed
+            log.exception("the private socket cannot be served yet; the next request tries again")
+            await asyncio.to_thread(_turn_away, self._control.listener)
+            if not self._stop.is_set():
+                self._serving = None
+                asyncio.get_running_loop().add_reader(self._control.listener, self._first)
+            return
+        await server.serve(sockets=[self._control.listener])
 
     def _server(self, app: App) -> WebServer:
         from loommux_host.web.uvicorn_server import WebServer
@@ -69,6 +86,19 @@ class Private:
             asyncio.get_running_loop().remove_reader(self._control.listener)
         else:
             await asyncio.wait({self._serving})
+
+
+def _turn_away(listener: socket.socket) -> None:
+    """Answer those who have connected already: they would wait for ever, or be what is tried again for."""
+    body = json.dumps({"ok": False, "status": "internal_error", "message": NOT_YET}).encode()
+    head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length:"
+    while select.select([listener], [], [], 0)[0]:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(TURN_AWAY_SECONDS)
+                connection.recv(1 << 16)  # closing on what was not read would reset the connection
+                connection.sendall(f"{head} {len(body)}\r\n\r\n".encode() + body)
 
 
 def _report(serving: asyncio.Task[None]) -> None:

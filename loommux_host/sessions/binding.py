@@ -16,13 +16,12 @@ from loommux_host.facts.phrases import HANDLE_BYTES, HANDLE_MARK, one_line, plur
 from loommux_host.facts.refusals import Refused, invalid_argument, kernel_not_found, refuse
 from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.registry import InvalidName, Opened, Registry
+from loommux_host.kernels.registry import NEW, InvalidName, Opened, Registry
 from loommux_host.sessions.callers import Binding, Caller
 from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.succession.manifest import BindingNote, BoundNote, HandleNote
 from loommux_kernel.shared.header import Header
 
-NEW = "new"
 GONE_KEPT = 200
 RESOURCE_HEADER = "X-Loommux-Resource"
 

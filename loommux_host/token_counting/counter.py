@@ -79,9 +79,10 @@ class CountingProcess:
     def _answer(self, line: str) -> str:
         """What it answers; nothing when it has ended, and then it is dropped."""
         if self._process is None:
-            # a session of its own: Ctrl+C at the server's terminal is for the server
+            # A group of its own: Ctrl+C at the server's terminal is for the server. In the server's session: what
+            # left that and became the server's child was orphaned by a kernel, and is ended (`stray_processes`).
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
             )
             atexit.register(self.close)
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 #: What a command or a client may repeat of what its server says.
 SERVERS_WORDS = set().union(refusals.REFUSALS, status_words.INTERRUPTS, status_words.KERNELS)
 #: What only commands need; a server that starts has none of it.
-FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.reporting")
+FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.reach")
 
 
 @pytest.mark.parametrize("name", catalogue.COMMANDS)
@@ -122,6 +122,17 @@ def test_a_servers_start_pays_for_no_command() -> None:
     code = f"{start}; print([m for m in {FOREIGN_TO_A_START} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.case("X10")
+def test_nothing_but_reporting_writes_to_a_terminal() -> None:
+    """What it writes cannot act there; a line end is all that anybody else may say."""
+    direct = re.compile(r"\bprint\(|sys\.std(?:out|err)\.(?:buffer\.)?write\((?!\"\\n\"\)|completion_code|visible)")
+    folders = ("bridge", "command_line", "commands", "diagnosis", "jupyter")
+    files = [path for folder in folders for path in (ROOT / "loommux_host" / folder).glob("*.py")]
+    found = {path.name: direct.findall(path.read_text()) for path in [*files, ROOT / "loommux_host" / "cli.py"]}
+    found["reporting.py"] = []
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_every_status_word_of_a_command_is_in_the_reference_and_used() -> None:

@@ -208,6 +208,25 @@ def test_what_dead_servers_left_is_removed_and_living_ones_are_spared(
         path.unlink()
 
 
+@pytest.mark.case("X03")
+def test_a_removal_that_was_cut_off_is_finished_by_the_next_server(
+    short_temporary: Path, private_jupyter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = create_server_directory()
+    KernelFiles(dead, "22222222-x", "x").add_process(1)
+
+    def cut_off(path: Path, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(files_module.shutil, "rmtree", cut_off)
+        dead.remove()
+    os.close(dead.lock)
+    (dead.path.parent / "12345678").mkdir()  # of a server that was killed before it had an owner
+    clean_up_after_dead_servers()
+    assert not dead.path.parent.exists()
+
+
 # -- environment -------------------------------------------------------------------
 
 
