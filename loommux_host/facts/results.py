@@ -212,6 +212,8 @@ class InterruptAnswer(Answer):
     asked: int | None = None
     execution: ExecutionFacts | None = None
     detail: str = ""
+    #: Whether a handler of the cell's own has taken the interrupt.
+    own_handler: bool = False
     ended_processes: int = 0
     still_alive: list[tuple[int, str]] = field(default_factory=list)
     survivors: list[tuple[int, str]] = field(default_factory=list)

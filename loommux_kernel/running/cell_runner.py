@@ -132,8 +132,8 @@ class RunningKernel(ServerStdin, IPythonKernel):
             finally:
                 shell.prepared = None
         if result.error_before_exec is not None:
-            return result.error_before_exec
-        return result.error_in_exec or shell.display_error()
+            return self.interrupts.instead_of(result.error_before_exec)
+        return self.interrupts.instead_of(result.error_in_exec) or shell.display_error()
 
     async def _run_coroutine(self, coroutine: Any, silent: bool) -> Any:
         """Await a cell in this task: then an interrupt can cancel it, and its context stays for later cells."""
