@@ -26,7 +26,7 @@ from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Aim
 from loommux_kernel.executions.native_threads import Flag, monotonic, sleep
 from loommux_kernel.running import cell_processes
-from loommux_kernel.running.interrupt_point import InterruptPoint, interrupt_point
+from loommux_kernel.running.interrupt_point import InterruptPoint, interrupt_point, root_of
 from loommux_kernel.running.signal_handlers import CellHandler, Disposition, SignalHandlers
 
 #: What is sent to a cell's processes, and how many seconds after the interrupt.
@@ -88,6 +88,7 @@ class Interrupts:
         self._lock = lock
         self._namespace = namespace
         self._main = threading.main_thread().ident
+        self._root: FrameType | None = None
         self._task: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deferred_since: float | None = None
@@ -100,6 +101,7 @@ class Interrupts:
 
     def install(self) -> None:
         """Take SIGINT for good, however this process was started: it may have been ignored."""
+        self._root = root_of(sys._getframe())
         self.handlers.install()
         system = os.system
         # in both modules, so that `multiprocessing` can still send it by its name
@@ -172,9 +174,9 @@ class Interrupts:
         if not self.aim.landed():
             return
         self.unaimed = self.unaimed or not (aimed or self.taken == self.aim.armed)
-        moment = interrupt_point(frame, self._namespace(), awaiting=self._task is not None)
+        moment = interrupt_point(frame, self._namespace(), awaiting=self._task is not None, root=self._root)
         own = self.handlers.own
-        if own is not None and moment is not InterruptPoint.MACHINERY:
+        if own is not None and (moment is not InterruptPoint.MACHINERY or own.only_wakes):
             self._give(own, frame)
             return
         place = (id(frame), frame.f_lasti) if frame else None
@@ -253,7 +255,7 @@ class Interrupts:
         __tracebackhide__ = True
         armed = self.aim.armed
         awaiting = armed is None or self._task is not None
-        moment = interrupt_point(frame, self._namespace(), awaiting=awaiting)
+        moment = interrupt_point(frame, self._namespace(), awaiting=awaiting, root=self._root)
         if moment is InterruptPoint.MACHINERY:
             self._put_off.append((handler, signum))
             return
@@ -319,7 +321,8 @@ class Interrupts:
         if met is Disposition.IGNORED:  # by the cell, or by libc's `system()`; looked at again
             return
         if met is not Disposition.OURS:
-            if pursuit.given:
+            put_off = met is Disposition.CELLS and self._deferred_since is not None
+            if pursuit.given and not put_off:
                 self._see_whether_taken(pursuit, met)
                 return
             pursuit.given = True

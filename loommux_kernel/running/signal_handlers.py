@@ -55,6 +55,8 @@ class CellHandler:
 
     def __init__(self, handler: Handler, serial: int | None, run: Callable[[CellHandler, int, Any], None]) -> None:
         self.handler, self.serial, self._run = handler, serial, run
+        #: asyncio's: it does nothing, and what was asked for is called by the loop.
+        self.only_wakes = getattr(handler, "__module__", "") == "asyncio.unix_events"
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         self._run(self, signum, frame)
