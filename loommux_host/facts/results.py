@@ -129,7 +129,8 @@ class CellAnswer(Answer):
     ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``output_unreadable``,
     ``token_limit_unavailable`` with `omission_reason`). `recent` are the last five lines that are not blank, `tail` the
     last lines for an omission, `head` the first ones of a full output that is too large.
-    `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``.
+    `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``; for that
+    `server_ends_by` says what has asked the server to stop, if anything has.
     """
 
     execution: ExecutionFacts | None = None
@@ -144,6 +145,7 @@ class CellAnswer(Answer):
     displays: list[DisplayRecord] = field(default_factory=list)
     silent_seconds: float | None = None
     ended_by: str | None = None
+    server_ends_by: str | None = None
     #: An older process was used because this one has no executions yet.
     older_process: bool = False
 

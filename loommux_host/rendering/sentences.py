@@ -63,7 +63,8 @@ def running(answer: CellAnswer) -> list[str]:
     silent = f", silent for {silence(answer.silent_seconds)}" if answer.silent_seconds is not None else ""
     lines = [STATES["running"].text.format(silence=silent)]
     if answer.ended_by == "shutdown":
-        lines.append("The server is shutting down; the cell ends with it.")
+        why = answer.server_ends_by or "the server is shutting down"
+        lines.append(f"{why[0].upper()}{why[1:]}; the cell ends with it.")
     recent = [line for line in answer.recent if line.strip()][-RECENT_LINES:]
     if recent:
         lines += ["Last lines:", *(f"  {cut(line)}" for line in recent)]
