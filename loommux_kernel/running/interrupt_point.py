@@ -9,6 +9,7 @@ not signals. Called by `interrupts` inside the signal handler, so it takes no lo
 from __future__ import annotations
 
 import dis
+import sys
 from enum import Enum, auto
 from types import FrameType
 from typing import Any
@@ -63,6 +64,8 @@ def interrupt_point(
     user: FrameType | None = None
     running = not awaiting
     hooked = finalising = displaying_nothing = False
+    pool = getattr(sys.modules.get("multiprocessing.pool"), "Pool", None)
+    making_pool = pool.__init__.__code__ if pool is not None else None
     here = outermost = frame
     while here is not None:
         code = here.f_code
@@ -74,13 +77,13 @@ def interrupt_point(
             running = True
         elif user is None and code is _DISPLAY:
             displaying_nothing = here.f_locals.get("result") is None
-        finalising = finalising or code.co_name == "__del__" or code is FORKING
+        finalising = finalising or code.co_name == "__del__" or code is FORKING or code is making_pool
         outermost, here = here, here.f_back
     if root is not None and outermost is not None and outermost is not root and not finalising:
         return InterruptPoint.INSIDE  # the cell waits as gevent waits: what is raised in its hub comes to the cell
     if not running:
         return InterruptPoint.ELSEWHERE if user else InterruptPoint.SUSPENDED
-    if finalising:  # an exception there is printed and forgotten
+    if finalising:  # an exception there is printed and forgotten, or leaves a pool that starts workers for ever
         return InterruptPoint.MACHINERY
     if user is not None:
         over = (user is frame or displaying_nothing) and _nothing_left(user)

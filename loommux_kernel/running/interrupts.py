@@ -375,7 +375,8 @@ class Interrupts:
             self._look(pursuit)
         else:
             self._await_last_look(pursuit)
-        cell_processes.send(pursuit.signalled, signum)
+        spared = cell_processes.pool_workers() if signum == signal.SIGINT else ()
+        cell_processes.send([p for p in pursuit.signalled if p.pid not in spared], signum)
 
     def _await_last_look(self, pursuit: Pursuit) -> None:
         """The cell is over, and the main thread looks for its processes; on a busy machine that takes its time."""
