@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-
 # A suite that a shell has started in the background ignores SIGINT, and all that it starts would, as programs do.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
