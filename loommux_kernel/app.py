@@ -56,6 +56,8 @@ class KernelApp(IPKernelApp):
     shell: Any
     shell_channel_thread: Any
     control_thread: Any
+    #: Whether the loop serves: from then on only the server ends it.
+    _serving = False
     launch = AnyTrait()
     capture = AnyTrait()
     #: Nothing of the command line is ipykernel's.
@@ -150,21 +152,43 @@ class KernelApp(IPKernelApp):
         # after the user's handlers, whose output is recorded, and before ipykernel's, which end the IOPub thread
         atexit.register(self.capture.close)
 
+    def exit(self, exit_status: int | str | None = 0) -> None:
+        """Code that finds this app does not end the process with it."""
+        if self._serving:
+            self.kernel.stop()
+        super().exit(exit_status)
+
+    def close(self) -> None:
+        """At the process's end; code that calls it would take the sockets from under its kernel."""
+        if self._serving:
+            self.kernel.stop()
+        super().close()
+
     def start(self) -> None:
         """Serve until the server asks to stop."""
         self.kernel.start()
+        self._serving = True
         self.io_loop = self.kernel.io_loop
         self.kernel.loop.time = monotonic  # `await asyncio.sleep(1)` takes a second also where clocks are frozen
         # With PYTHONDEVMODE or PYTHONASYNCIODEBUG every cell over 0.1 s would be reported, into its own output.
         self.kernel.loop.slow_callback_duration = math.inf
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
-        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted or exits
+        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that fails
             try:
                 self.io_loop.start()
-            except KeyboardInterrupt:
-                continue
-            except SystemExit as error:
-                self.kernel.exit_on_loop(error)
+            except BaseException as error:
+                self._left_by(error)
+        self._serving = False
+
+    def _left_by(self, error: BaseException) -> None:
+        if error is self.kernel.interrupts.raised:
+            return
+        self.kernel.leave_if_forked(error)
+        try:
+            self.kernel.strays.out_of_loop(error)
+        except BaseException:  # the same error: the loop cannot be used any more
+            self._serving = False
+            raise
 
     async def _begin(self) -> None:
         try:

@@ -32,6 +32,7 @@ from loommux_kernel.running.control_requests import Control
 from loommux_kernel.running.foreign_clients import Clients
 from loommux_kernel.running.interrupts import Interrupts
 from loommux_kernel.running.message_intake import ListeningKernel, refused
+from loommux_kernel.running.stray_failures import StrayFailures
 from loommux_kernel.shared.header import without_order_mark
 from loommux_kernel.shared.protocol import (
     METADATA_KEY,
@@ -112,6 +113,12 @@ class GatedKernel(ListeningKernel):
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that cells run on."""
         return self.io_loop.asyncio_loop  # type: ignore[attr-defined]
+
+    def start(self) -> None:
+        """Begin to take messages, and to tell what fails on the loop between cells."""
+        super().start()
+        self.strays = StrayFailures(self.loop, self.capture.failed, lambda: self.interrupts.aim.armed)
+        self.interrupts.stray = self.strays.of_handler
 
     # -- cells ----------------------------------------------------------------------
 
@@ -212,7 +219,7 @@ class GatedKernel(ListeningKernel):
         self.error = None
         self.interrupts.disarm()
         if end.state is State.INTERRUPTED and self.interrupts.unaimed:
-            self.notices.give(execution.serial, "interrupted by a SIGINT from outside the server")
+            self.notices.give(execution.serial, "interrupted by a SIGINT that the server has not sent")
         if end.state is State.INTERRUPTED and execution.origin.kind is OriginKind.CLIENT:
             self._say_who_interrupted(execution)
         self.notices.end(execution.serial)

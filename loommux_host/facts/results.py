@@ -129,7 +129,8 @@ class CellAnswer(Answer):
     ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``output_unreadable``,
     ``token_limit_unavailable`` with `omission_reason`). `recent` are the last five lines that are not blank, `tail` the
     last lines for an omission, `head` the first ones of a full output that is too large.
-    `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``.
+    `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``; for that
+    `server_ends_by` says what has asked the server to stop, if anything has.
     """
 
     execution: ExecutionFacts | None = None
@@ -144,6 +145,7 @@ class CellAnswer(Answer):
     displays: list[DisplayRecord] = field(default_factory=list)
     silent_seconds: float | None = None
     ended_by: str | None = None
+    server_ends_by: str | None = None
     #: An older process was used because this one has no executions yet.
     older_process: bool = False
 
@@ -218,6 +220,8 @@ class InterruptAnswer(Answer):
     asked: int | None = None
     execution: ExecutionFacts | None = None
     detail: str = ""
+    #: Whether a handler of the cell's own has taken the interrupt.
+    own_handler: bool = False
     ended_processes: int = 0
     still_alive: list[tuple[int, str]] = field(default_factory=list)
     survivors: list[tuple[int, str]] = field(default_factory=list)

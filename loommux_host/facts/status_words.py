@@ -37,11 +37,11 @@ STATES: dict[str, Word] = {
 INTERRUPTS: dict[str, Word] = {
     "interrupted": Word(
         "the cell has ended by the interrupt",
-        "interrupted: {cell} ended by the interrupt after {elapsed}; the kernel keeps its variables.",
+        "interrupted: {cell} ended by the interrupt after {elapsed}; the kernel keeps its variables{detail}.",
     ),
     "ended": Word(
         "the cell has ended, and not as interrupted: it came to its end first, or caught the interrupt",
-        "ended: {cell} has ended after {elapsed}, not as interrupted; its state is {state}.",
+        "ended: {cell} has ended after {elapsed}, not as interrupted; its state is {state}{detail}.",
     ),
     "interrupt_sent": Word(
         "the interrupt was sent, but the cell still runs",
@@ -115,7 +115,7 @@ OMISSIONS: dict[str, Word] = {
 #: Lines that stand beside output in a result, apart from the sentences above.
 BESIDE_OUTPUT: dict[str, str] = {
     "heading": "{cell} · {duration}:",
-    "shutdown": "The server is shutting down; the cell ends with it.",
+    "shutdown": "The server {why}; the cell ends with it.",
     "recent": "Last lines:",
     "head": "First {lines}:",
     "tail": "Last {lines}:",

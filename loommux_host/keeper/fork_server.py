@@ -44,6 +44,10 @@ SEND_SECONDS = 5.0
 BACKLOG = 16
 
 
+#: Whoever stops a service or a job signals all its processes; the owner decides what that means for us.
+UNHEARD = ("SIGTERM", "SIGINT", "SIGHUP")
+
+
 class Kept:
     """One kernel process for the owner's successor: its socket."""
 
@@ -84,6 +88,8 @@ class Keeper:
     def run(self) -> str:
         """Serve until nobody needs us; returns in the forked kernels alone, with their launch file."""
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are not waited for: their sockets tell
+        for name in UNHEARD:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
         self._origins.title(["loommux-keeper", self._directory], "loommux-keeper")
         os.chdir("/")
         if self._preloaded is not None:

@@ -38,6 +38,8 @@ PROBE_SECONDS = 30.0
 EAGER_SECONDS = 10.0
 #: Told ends are reported to the kernel together after so long.
 TOLD_SECONDS = 1.0
+#: By what a process ends when whoever stops the server signals all of it; SIGKILL is its init's.
+SENT_TO_ALL = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
 T = TypeVar("T")
 
 
@@ -64,6 +66,8 @@ class Life:
         self.activity = 0.0
         #: Why this process is being ended on purpose: cause, by whom in words, caller id.
         self.ending: tuple[str, str | None, str | None] | None = None
+        #: What has asked the server to stop, in words. It may have asked this process as well.
+        self.server_ends_by: str | None = None
         self.gone = False
         #: The process has ended, its records are complete, `death` says how.
         self.finished = asyncio.Event()
@@ -348,6 +352,8 @@ class Life:
         records, notices, known = await read_finished(
             self.process, self.records, exit_.at, relay=self._relayed(), after=self._notice_id
         )
+        if self.ending is None and self.server_ends_by is not None and exit_.signal in SENT_TO_ALL:
+            self.ending = ("shutdown", self.server_ends_by, None)
         self.death = death_of(self.process.process, exit_, self.ending)
         self._mended(records, notices)
         self._act(self.mirror.killed(exit_.at))

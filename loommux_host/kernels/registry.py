@@ -49,6 +49,7 @@ class Registry:
     def __init__(self, launching: Callable[[str, str], Launching], *, max_kernels: int = 64) -> None:
         self._launching = launching
         self._max_kernels = max_kernels
+        self._ends_by: str | None = None
         self._kernels: dict[str, Kernel] = {}
         self._listeners: list[OnChange] = []
 
@@ -159,11 +160,18 @@ class Registry:
         for kernel in self._kernels.values():
             kernel.answer_now()
 
+    def ends_by(self, by: str) -> None:
+        """Something has asked for the end of the server, and so of all kernels; in words."""
+        self._ends_by = by
+        for kernel in self._kernels.values():
+            if kernel.life is not None:
+                kernel.life.server_ends_by = by
+
     async def close(self) -> None:
         """Retire all kernels."""
         going = list(self._kernels.values())
         self._kernels.clear()
-        await asyncio.gather(*(kernel.close() for kernel in going))
+        await asyncio.gather(*(kernel.close(by=self._ends_by) for kernel in going))
 
     def _free(self, name: str, home: str | None) -> str:
         free, number = name, 1

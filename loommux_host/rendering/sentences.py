@@ -63,7 +63,8 @@ def running(answer: CellAnswer) -> list[str]:
     silent = f", silent for {silence(answer.silent_seconds)}" if answer.silent_seconds is not None else ""
     lines = [STATES["running"].text.format(silence=silent)]
     if answer.ended_by == "shutdown":
-        lines.append(BESIDE_OUTPUT["shutdown"])
+        why = (answer.server_ends_by or "the server is shutting down").removeprefix("the server ")
+        lines.append(BESIDE_OUTPUT["shutdown"].format(why=why))
     recent = [line for line in answer.recent if line.strip()][-RECENT_LINES:]
     if recent:
         lines += [BESIDE_OUTPUT["recent"], *(f"  {cut(line)}" for line in recent)]

@@ -177,6 +177,7 @@ def _interrupt(answer: InterruptAnswer) -> Fields:
         "message": None if is_ok(answer) else sentences.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
         "execution_status": facts.state if facts else None,
         "error": _error(facts),
+        "own_handler": answer.own_handler,
         "ended_processes": answer.ended_processes,
         "still_alive": _named(answer.still_alive),
         "survivors": _named(answer.survivors),

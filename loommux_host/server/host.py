@@ -57,6 +57,17 @@ CLOSE_SECONDS = 20.0
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 
 
+class Stop(asyncio.Event):
+    """Set when the server has to stop. `tell` hears of the signal that has asked for it, before anything ends."""
+
+    tell: Callable[[int], None] = staticmethod(lambda signum: None)
+
+    def by(self, signum: int) -> None:
+        if not self.is_set():
+            self.tell(signum)
+            self.set()
+
+
 class Host:
     """The parts of one server. Every method on the event loop."""
 
@@ -151,6 +162,11 @@ class Host:
         gc.enable()
         return self._service
 
+    def ends_by(self, signum: int) -> None:
+        """That signal asks this server to stop; what ends from now on by a signal may have got the same one."""
+        if self._service is not None:
+            self._service.ends_by(f"the server was asked to stop by {signal.Signals(signum).name}")
+
     async def close(self) -> None:
         """End every kernel with all that it started, remove every file."""
         try:
@@ -194,9 +210,10 @@ class Host:
 
 async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
     """Serve one client over stdio until it is gone or a signal comes. Raises what made the start fail."""
-    stop = asyncio.Event()
+    stop = Stop()
     with ending_signals(stop):
         host = Host(config)
+        stop.tell = host.ends_by
         me = uuid.uuid4().hex
         name = f"private-{me[:8]}"
         kernel = host.begin_kernel(name)
@@ -267,12 +284,12 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 @contextlib.contextmanager
-def ending_signals(stop: asyncio.Event) -> Iterator[None]:
+def ending_signals(stop: Stop) -> Iterator[None]:
     """While the block runs, the signals that end a process set `stop` instead."""
     loop = asyncio.get_running_loop()
     signals = [getattr(signal, name) for name in ENDING_SIGNALS if hasattr(signal, name)]
     if sys.platform == "win32":
-        before = {s: signal.signal(s, lambda *_: loop.call_soon_threadsafe(stop.set)) for s in signals}
+        before = {s: signal.signal(s, lambda s, _: loop.call_soon_threadsafe(stop.by, s)) for s in signals}
         try:
             yield
         finally:
@@ -280,7 +297,7 @@ def ending_signals(stop: asyncio.Event) -> Iterator[None]:
                 signal.signal(s, handler)
         return
     for s in signals:
-        loop.add_signal_handler(s, stop.set)
+        loop.add_signal_handler(s, stop.by, s)
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from loommux_host.leases.policy import Policies, Policy
 from loommux_host.mcp.sdk import unwatched
 from loommux_host.server.adoption import Adoption
 from loommux_host.server.handover import Known, Memory
-from loommux_host.server.host import Host, ending_signals
+from loommux_host.server.host import Host, Stop, ending_signals
 from loommux_host.server.http_app import HttpApp, Parts
 from loommux_host.server.private_server import App
 from loommux_host.sessions.binding import Binder
@@ -52,7 +52,7 @@ async def serve_http(config: Config, say: Callable[[str], None]) -> None:
         allowed_hosts=config.allowed_hosts, names=[socket.gethostname()],
     )  # fmt: skip
     with claimed(config, say) as listener:
-        stop = asyncio.Event()
+        stop = Stop()
         with ending_signals(stop):
             await _serve(config, listener, rules, stop, say, lambda: _tell(config, listener, rules, token, say))
 
@@ -61,13 +61,14 @@ async def _serve(
     config: Config,
     listener: socket.socket,
     rules: Access,
-    stop: asyncio.Event,
+    stop: Stop,
     say: Callable[[str], None],
     started: Callable[[], None],
 ) -> None:
     _listen(listener)  # whoever can has the endpoint, and is the only one to take anything over; clients wait
     inherited = await inherit(config, address(config, listener), say)
     host = Host(config, [rules.token] if rules.token else [], inherited)
+    stop.tell = host.ends_by
     try:
         feed = Feed()
         leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)

@@ -48,6 +48,7 @@ class Service:
         self._idle.set()
         #: No new calls but those that cells in flight make; then none at all.
         self._stopping = self._stopped = False
+        self._ends_by: str | None = None
 
     # -- running and waiting -----------------------------------------------------
 
@@ -164,6 +165,7 @@ class Service:
         return CellAnswer(
             execution=chosen.facts,
             ended_by=ended_by,
+            server_ends_by=self._ends_by,
             silent_seconds=inspection.silent_seconds(chosen),
             older_process=chosen.older,
         )
@@ -314,6 +316,11 @@ class Service:
             raise Refused(refusals.kernel_died(died[-1].death, kernel.name, died[-1].lost))
 
     # -- the end of the server ------------------------------------------------------
+
+    def ends_by(self, by: str) -> None:
+        """Who or what has asked for the server's end, in words."""
+        self._ends_by = by
+        self.registry.ends_by(by)
 
     async def drain(self) -> None:
         """Take no more calls; those in flight get two seconds, then are answered as running."""

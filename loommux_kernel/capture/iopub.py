@@ -302,10 +302,14 @@ class Capture(Output):
         return self._serials.get(parent.get("msg_id", ""), self._queue.latest)
 
     def _task_failed(self, serial: int, error: BaseException, name: str) -> None:
+        self.failed(serial, error, f"the task {name} failed after the cell ended")
+
+    def failed(self, serial: int | None, error: BaseException, what: str) -> None:
+        """Record and tell a failure that is no cell's end; None: of whoever ran last. Main thread."""
         text, shown = self._shell.rendered(error)
         message = (message_of(error).splitlines() or [""])[0]
         why = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        self.traceback(serial, text, shown, f"the task {name} failed after the cell ended: {why}")
+        self.traceback(self.latest if serial is None else serial, text, shown, f"{what}: {why}")
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()

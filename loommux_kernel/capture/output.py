@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from loommux_kernel.capture.queue import PENDING_BYTES, STALL_SECONDS, OrderedQu
 from loommux_kernel.capture.streams import OrderedStream, Standard
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Execution
+from loommux_kernel.executions.native_threads import Flag, get_ident
 from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import (
     UNRECORDED_BODY_BYTES,
@@ -198,7 +198,7 @@ class Output:
 
     def flush(self, timeout: float) -> bool:
         """Bring everything written before into the record; False when that took too long."""
-        if self.forked or self._recorder is None or threading.get_ident() == self._queue.drainer:
+        if self.forked or self._recorder is None or get_ident() == self._queue.drainer:
             return False
         self._descriptors.mark()
         return self._wait_for(lambda recorder, done: recorder.after_commit(done), timeout, patient=False)
@@ -266,7 +266,7 @@ class Output:
 
         Gives up after `timeout` seconds; when `patient`, after that long without a drain.
         """
-        done = threading.Event()
+        done = Flag()
         self._queue.put(lambda recorder: act(recorder, done.set))
         self._queue.hurry()
         seen, deadline = self._queue.drains, monotonic() + timeout

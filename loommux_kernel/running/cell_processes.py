@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _HAS_PROC = Path("/proc/self/stat").exists()
 _TICKS = os.sysconf("SC_CLK_TCK") if _HAS_PROC else 0
@@ -116,6 +117,17 @@ def helpers() -> set[int]:
     if server := sys.modules.get("multiprocessing.forkserver"):
         found.add(getattr(server._forkserver, "_forkserver_pid", None))
     return {pid for pid in found if pid}
+
+
+def pool_workers() -> set[int]:
+    """The pids of the workers of `multiprocessing.Pool`.
+
+    A pool that the interrupted cell leaves ends them itself. Of those that end by SIGINT one may take
+    the pool's lock along, for which the pool then waits, and others are started in their place.
+    """
+    module: Any = sys.modules.get("multiprocessing.process")
+    children: list[Any] = list(module._children) if module is not None else []
+    return {child.pid for child in children if child.pid and "PoolWorker" in child.name}
 
 
 def read_table() -> Table:

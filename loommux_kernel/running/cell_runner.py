@@ -20,7 +20,7 @@ from IPython.core.async_helpers import _asyncio_runner
 from traitlets import Type
 
 from loommux_kernel.executions.end_states import message_of, safe_text
-from loommux_kernel.running import disabled_functions, payloads
+from loommux_kernel.running import payloads
 from loommux_kernel.running.disabled_functions import ServerStdin
 from loommux_kernel.running.display_hook import LastValueHook
 from loommux_kernel.running.interrupts import Interrupts
@@ -153,8 +153,8 @@ class RunningKernel(ServerStdin, IPythonKernel):
             finally:
                 shell.prepared = None
         if result.error_before_exec is not None:
-            return result.error_before_exec
-        return result.error_in_exec or shell.display_error()
+            return self.interrupts.instead_of(result.error_before_exec)
+        return self.interrupts.instead_of(result.error_in_exec) or shell.display_error()
 
     async def _run_coroutine(self, coroutine: Any, silent: bool) -> Any:
         """Await a cell in this task: then an interrupt can cancel it, and its context stays for later cells."""
@@ -193,13 +193,10 @@ class RunningKernel(ServerStdin, IPythonKernel):
             self._leave_child(None)
         return None
 
-    def exit_on_loop(self, error: SystemExit) -> None:
-        """A task or callback has called `sys.exit`: that ends it, not the kernel, as in a cell."""
+    def leave_if_forked(self, error: BaseException) -> None:
+        """End a forked child whose work on the loop has ended it."""
         if os.getpid() != self._pid:
             self._leave_child(error)
-        self.shell.say(
-            disabled_functions.EXIT_ON_LOOP.format(how=f"SystemExit: {message_of(error)}".removesuffix(": "))
-        )
 
     def _leave_child(self, error: BaseException | None) -> NoReturn:
         """End a forked child that has come to the end of its cell, as a script would end."""

@@ -40,7 +40,6 @@ NO_DEBUGGER = (
     "sys.last_exc or sys.last_value has the exception with its frames."
 )
 NO_EXIT = "this ended the cell, not the kernel: its variables are still there. To replace the process, use `restart`."
-EXIT_ON_LOOP = "{how} outside a cell: it ended the task or callback that raised it, not the kernel"
 NO_SECOND_LOOP = (
     "asyncio.run() cannot be used in a cell: its event loop is running already. Write `await {what}` instead."
 )

@@ -9,9 +9,11 @@ kernel's shell class by `kernel`.
 
 from __future__ import annotations
 
+import os
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,14 @@ from loommux_kernel.executions.gate import Execution
 from loommux_kernel.inside.loommux_object import Loommux, put_in_namespace
 from loommux_kernel.running import hooks
 from loommux_kernel.running.display_hook import WatchedTrap
-from loommux_kernel.running.interrupts import Interrupts, without_own_frames
+from loommux_kernel.running.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from ipykernel.zmqshell import ZMQInteractiveShell as Base
 else:
     Base = object
 
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
 #: `In` is filled up to a number that IPython skipped, but not with millions of blanks.
 PADDING_LIMIT = 100_000
 Prepared = tuple[str, str, bool]
@@ -145,6 +148,10 @@ class Guard(Base):
     def transform_ast(self, node: Any) -> Any:
         return hooks.transformed_tree(node, self.ast_transformers, self._hook_failed)
 
+    def signalled(self, pid: int) -> bool:
+        """Whether an interrupt of the running cell sends that process its signals."""
+        return self.interrupts is not None and self.interrupts.pursues(pid)
+
     # -- IPython's own work ------------------------------------------------------------
 
     def init_environment(self) -> None:
@@ -175,14 +182,13 @@ class Guard(Base):
         return await super().run_code(code_obj, result, async_=async_)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
-        """As IPython's; a coroutine that an interrupt cancelled was interrupted."""
+        """As IPython's; a coroutine that an interrupt cancelled was interrupted, or failed by what a handler raised."""
         error = (exc_tuple or sys.exc_info())[1]
         if isinstance(error, KeyboardInterrupt):
             without_own_frames(error)
-        if isinstance(error, CancelledError) and self.interrupts is not None and self.interrupts.cancelled:
-            interrupt = KeyboardInterrupt().with_traceback(error.__traceback__)
-            interrupt.__suppress_context__ = True
-            exc_tuple = (KeyboardInterrupt, interrupt, error.__traceback__)
+        if isinstance(error, CancelledError) and self.interrupts is not None:
+            real = self.interrupts.instead_of(error)
+            exc_tuple = (type(real), real, getattr(real, "__traceback__", None))
         super().showtraceback(exc_tuple, *args, **options)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
@@ -203,3 +209,12 @@ def _say_as_a_script(error: BaseException, traceback: list[str]) -> None:
         sys.stderr.write("\n".join(traceback) + "\n")
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
+
+
+def without_own_frames(error: BaseException) -> None:
+    """Let an interrupt's traceback end in the user's code, or what that called, not in this package's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            trace.tb_next = None
+        trace = trace.tb_next

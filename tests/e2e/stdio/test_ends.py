@@ -204,3 +204,70 @@ async def test_a_server_whose_host_is_killed_ends(lines: StartLines, place: Plac
     await until(kernel_is_there)
     os.kill(host.process.pid, signal.SIGKILL)
     await _nothing_left(place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("to", ["the server", "all, from above", "all, from below", "all but the kernel"])
+@pytest.mark.case("X32")
+async def test_what_ended_a_cell_is_the_signal_that_asked_its_server_to_stop(
+    lines: StartLines, place: Place, to: str
+) -> None:
+    """A batch system and a service manager signal all processes of what they stop, in any order."""
+    server = await lines().open()
+    mark = place.workspace / "runs"
+    cell = server.begin_cell(f"{SLEEP.format(seconds=0)}; open({str(mark)!r}, 'w').close(); time.sleep(100)")
+
+    async def runs() -> bool:
+        return mark.exists()
+
+    await until(runs)
+    main = psutil.Process(server.process.pid)
+    everybody = [main, *main.children(recursive=True)]
+    if to == "the server":
+        everybody = [main]
+    elif to == "all, from below":
+        everybody.reverse()
+    elif to == "all but the kernel":
+        everybody.pop()
+    for process in everybody:
+        process.send_signal(signal.SIGTERM)
+    answer = await server.answer(cell)
+    text = answer["result"]["content"][0]["text"].casefold()
+    assert "the server was asked to stop by sigterm" in text, text
+    assert "keeper" not in text
+    assert ("nothing more runs in this kernel" in text) == (to != "the server"), text
+    assert await server.exit_code() == 0
+    await _nothing_left(place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+async def test_a_server_that_was_started_with_sigint_ignored_interrupts_cells_and_their_programs(
+    lines: StartLines, place: Place
+) -> None:
+    """As by `nohup` or `&` in a script: kernels, and what they start, have the usual handling again."""
+    server = await lines(command=["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *COMMAND]).open()
+    mark = place.workspace / "runs"
+    program = f"import time; open({str(mark)!r}, 'w').close(); time.sleep(100)"
+    for code in (
+        f"import time; open({str(mark)!r}, 'w').close(); time.sleep(100)",
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])",
+    ):
+        mark.unlink(missing_ok=True)
+        cell = server.begin_cell(f"%%loommux --wait 60 --silence 60\n{code}")
+
+        async def runs() -> bool:
+            return mark.exists()
+
+        await until(runs)
+        asked = server.request("tools/call", {"name": "interrupt", "arguments": {}})
+        texts: dict[object, str] = {}
+        while not {cell, asked} <= texts.keys():  # in either order
+            message = await server.read()
+            if "result" in message:
+                texts[message["id"]] = message["result"]["content"][0]["text"]
+        assert texts[asked].startswith("interrupted: "), texts
+        assert texts[cell].endswith("\nInterrupted."), texts
+    assert "default_int_handler" in await server.cell(
+        "print(subprocess.run([sys.executable, '-c', 'import signal; print(signal.getsignal(2))'],"
+        " capture_output=True, text=True).stdout)"
+    )
