@@ -63,10 +63,10 @@ class Server:
         try:
             process = psutil.Process(self.pid)
             return was_there(process, self.uptime, self.boot) and process.status() != "zombie"
+        except (psutil.ZombieProcess, psutil.AccessDenied):  # the first is a kind of the next
+            return False
         except psutil.NoSuchProcess:
             return is_hidden(self.pid)
-        except psutil.Error:
-            return False
 
 
 def boot_id() -> str:
