@@ -29,7 +29,7 @@ class Http(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         answer = error(400, "invalid_request", f"{msg.rstrip('.')}: it is not what HTTP/1.1 allows.")
         headers = [*answer.raw_headers, (b"connection", b"close")]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(answer.body), h11.EndOfMessage()):
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
