@@ -85,6 +85,7 @@ bench: setup
 # Two minutes of sixteen clients that do random things, and an oracle; SEED=N repeats a run.
 stress: setup
 	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
+	LOOMMUX_FUZZ=20 $(if $(SEED),LOOMMUX_FUZZ_SEED=$(SEED)) $(BIN)/python -m pytest -q tests/e2e/servers/test_fuzz.py
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

@@ -49,13 +49,17 @@ class Private:
     def __init__(self, control: ControlSocket, make: Callable[[], Awaitable[App]]) -> None:
         self._control, self._make = control, make
         self._stop = asyncio.Event()
-        self._serving: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: From then on the listener is uvicorn's.
+        self._served = False
         asyncio.get_running_loop().add_reader(control.listener, self._first)
 
     def _first(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control.listener)
-        self._serving = asyncio.create_task(self._serve(), name="private socket")
-        self._serving.add_done_callback(_report)
+        serving = asyncio.create_task(self._serve(), name="private socket")
+        self._tasks.add(serving)
+        serving.add_done_callback(self._tasks.discard)
+        serving.add_done_callback(_report)
 
     async def _serve(self) -> None:
         try:
@@ -64,11 +68,12 @@ class Private:
             server = self._server(await self._make())
         except Exception:  # a disk, a limit: whoever asks next may find it passed
             log.exception("the private socket cannot be served yet; the next request tries again")
-            await asyncio.to_thread(_turn_away, self._control.listener)
-            if not self._stop.is_set():
-                self._serving = None
+            asked = _connected(self._control.listener)
+            if not self._stop.is_set():  # before anybody is answered: who asks next is not of those
                 asyncio.get_running_loop().add_reader(self._control.listener, self._first)
+            await asyncio.to_thread(_turn_away, asked)
             return
+        self._served = True
         await server.serve(sockets=[self._control.listener])
 
     def _server(self, app: App) -> WebServer:
@@ -82,23 +87,30 @@ class Private:
     async def close(self) -> None:
         """Serve nobody any more; requests in flight have a second to be answered."""
         self._stop.set()
-        if self._serving is None:
+        if not self._served:
             asyncio.get_running_loop().remove_reader(self._control.listener)
-        else:
-            await asyncio.wait({self._serving})
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
-def _turn_away(listener: socket.socket) -> None:
-    """Answer those who have connected already: they would wait for ever, or be what is tried again for."""
+def _connected(listener: socket.socket) -> list[socket.socket]:
+    """Those who have connected already."""
+    found: list[socket.socket] = []
+    with contextlib.suppress(OSError):
+        while select.select([listener], [], [], 0)[0]:
+            found.append(listener.accept()[0])
+    return found
+
+
+def _turn_away(connections: list[socket.socket]) -> None:
+    """Answer them: they would wait for ever."""
     body = json.dumps({"ok": False, "status": "internal_error", "message": NOT_YET}).encode()
     head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length:"
-    while select.select([listener], [], [], 0)[0]:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(TURN_AWAY_SECONDS)
-                connection.recv(1 << 16)  # closing on what was not read would reset the connection
-                connection.sendall(f"{head} {len(body)}\r\n\r\n".encode() + body)
+    for connection in connections:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(TURN_AWAY_SECONDS)
+            connection.recv(1 << 16)  # closing on what was not read would reset the connection
+            connection.sendall(f"{head} {len(body)}\r\n\r\n".encode() + body)
 
 
 def _report(serving: asyncio.Task[None]) -> None:

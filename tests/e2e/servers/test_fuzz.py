@@ -150,6 +150,8 @@ async def ask(server: Web, sent: Sent, private: str | None = None) -> tuple[int,
     """Status and body of the answer, of a stream its status alone; with `private` on that socket."""
     host = server.base.removeprefix("http://")
     name, _, port = host.rpartition(":")
+    # Those may promise more than there is.
+    cut = any(n in ("Content-Length", "Transfer-Encoding", "Expect") for n, _ in sent.headers)
     if private is None:
         reader, writer = await asyncio.open_connection(name, int(port), limit=1 << 24)
     else:
@@ -158,7 +160,7 @@ async def ask(server: Web, sent: Sent, private: str | None = None) -> tuple[int,
     try:
         writer.write(sent.raw(host))
         if cut:
-            writer.write_eof()  # it may promise more than there is
+            writer.write_eof()
         async with asyncio.timeout(PATIENCE):
             code, headers = 100, {}
             while code == 100:
