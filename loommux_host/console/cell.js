@@ -216,6 +216,7 @@ export class Cell extends Component {
 
   scrolled = () => {
     const { box } = this;
+    if (!box) return; // the browser tells of a scroll after the output has gone
     const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 2;
     const up = box.scrollTop < this.top - 1;
     this.top = box.scrollTop;

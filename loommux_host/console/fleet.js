@@ -3,7 +3,7 @@
 import { interrupt, recycle } from "./acts.js";
 import { cellName, count, headline, html, plural, signal, size, view } from "./lib.js";
 import { Countdown, Curve, Elapsed, Empty, Since, State, stateOf } from "./parts.js";
-import { kernels, samplesOf, servers } from "./store.js";
+import { kernels, ofAll, samplesOf, servers } from "./store.js";
 
 export const chosen = signal(new Set());
 const cursor = signal(null);
@@ -39,9 +39,17 @@ export const Fleet = view(() => {
 });
 
 function Nothing() {
+  if (ofAll.value) {
+    return html`<${Empty} title="No server runs">
+      <p>An MCP host starts one of its own; this starts one that several hosts can share:</p>
+      <pre>loommux --server</pre>
+    <//>`;
+  }
+  const health = servers.value[0]?.health;
+  const url = `${location.origin}${health?.mcp_path ?? "/mcp"}`;
   return html`<${Empty} title="No kernels yet">
     <p>A kernel opens with an agent’s first call. Point an MCP host at this server:</p>
-    <pre>claude mcp add --transport http loommux ${location.origin}${servers.value[0]?.health?.mcp_path ?? "/mcp"}</pre>
+    <pre>${health?.token_needed ? `loommux install --http ${url} --token-file ~/.config/loommux/token` : `claude mcp add --transport http loommux ${url}`}</pre>
     <p class="quiet">Then this page shows what it runs, as it runs.</p>
   <//>`;
 }

@@ -1,10 +1,11 @@
 // One kernel: its executions newest first, the one that is looked at, variables, notices.
 
 import * as acts from "./acts.js";
+import { meant, withKernel } from "./addresses.js";
 import { ask } from "./api.js";
 import { Cell } from "./cell.js";
 import { List } from "./list.js";
-import { Component, addressOf, at, html, size, view } from "./lib.js";
+import { Component, addressOf, at, headline, html, plural, size, view } from "./lib.js";
 import { Countdown, Curve, Elapsed, Empty, Since, State, stateOf } from "./parts.js";
 import { childrenOf, kernelOf, kernels, onEvent, samplesOf, servers } from "./store.js";
 import { Variables } from "./variables.js";
@@ -29,13 +30,34 @@ export function parsed(address, kernel) {
 
 export const KernelPage = view(({ route }) => {
   if (kernels.value === null) return html`<div class="loading" role="status">Looking for the kernel…</div>`;
-  const kernel = kernelOf(route.kernel);
+  const [kernel, ...others] = meant(route.kernel);
   if (!kernel) {
     return html`<main class="empty" aria-label="Kernel"><h1>There is no such kernel</h1>
-      <p>It was recycled, its lease ran out, or the server that had it was started anew.</p><p><a href="#/">All kernels</a></p></main>`;
+      <p>No kernel is called <bdi>${route.kernel}</bdi> now. It was renamed or recycled, its lease ran out, or its server was restarted.</p><p><a href="#/">All kernels</a></p></main>`;
   }
+  if (others.length) return html`<${Choice} name=${route.kernel} kernels=${[kernel, ...others]} />`;
   return html`<${Page} key=${kernel.resource_id} kernel=${kernel} route=${route} />`;
 });
+
+/** Several have the name: a person chooses, and the rest of the address holds for the one that is chosen. */
+const Choice = view(({ name, kernels: found }) => {
+  const whose = (kernel) => servers.value.find((one) => one.id === kernel.server)?.health;
+  return html`<main class="choice" aria-label="Kernels of one name">
+    <h1>${plural(found.length, "kernel")} ${found.length === 1 ? "is" : "are"} called <bdi>${name}</bdi></h1>
+    <p class="quiet">Choose one. Its own address, by id, always means that one.</p>
+    <ul>${found.map((kernel) => html`<li key=${kernel.resource_id}><a href=${withKernel(location.hash, kernel.resource_id)}>
+      <b><bdi>${kernel.path ?? kernel.name}</bdi></b> <${State} state=${stateOf(kernel)} />
+      <span class="quiet">${plural(kernel.execution_count, "cell")} · opened ${at(kernel.opened_at)}</span>
+      <span class="quiet path">${kernel.home ? html`child of <bdi>${kernelOf(kernel.home)?.name}</bdi> · ` : null}${whose(kernel)?.workspace ?? ""}${servers.value.length > 1 ? ` · ${whose(kernel)?.transport ?? "http"} server, pid ${whose(kernel)?.pid ?? "–"}` : ""}</span>
+      <${LastCell} kernel=${kernel} />
+    </a></li>`)}</ul>
+  </main>`;
+});
+
+function LastCell({ kernel }) {
+  const cell = kernel.current_execution ?? kernel.recent_execution;
+  return cell ? html`<code>${headline(cell.source)}</code>` : html`<span class="quiet">nothing has run</span>`;
+}
 
 class Page extends Component {
   state = { notices: [], newest: null };
@@ -87,7 +109,7 @@ class Page extends Component {
     const setStream = (name) => this.go(`/${address}`, { stream: name === "combined" ? null : name });
     const found = (cell) => this.setState({ newest: cell && { process: cell.process, number: cell.execution ?? undefined, serial: cell.execution == null ? cell.serial : undefined } });
     return html`<div class="split">
-      <${List} kernel=${kernel} address=${address} newest=${found} open=${(cell) => this.go(`/${addressOf(cell)}`)} />
+      <${List} kernel=${kernel} address=${address} wanted=${route.cell ? which : null} newest=${found} open=${(cell) => this.go(`/${addressOf(cell)}`)} />
       <div class="detail">
         <a class="back" href=${`#/kernel/${kernel.resource_id}`}>← All cells</a>
         ${which
