@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { configurations } from "./configuration.js";
-import { cellName, copy, headline, html, plural, sender, size, span } from "./lib.js";
+import { cellName, copy, headline, html, plural, sender, short, size, span } from "./lib.js";
 import { dialog, say } from "./parts.js";
 import { childrenOf, kernels, needsLook, servers } from "./store.js";
 
@@ -31,10 +31,10 @@ function losses(chosen, { process = false } = {}) {
   const lines = [];
   for (const kernel of chosen) {
     const cell = running(kernel);
-    if (cell) lines.push(html`<li>${cell}, in <b>${kernel.name}</b></li>`);
+    if (cell) lines.push(html`<li>${cell}, in <b><bdi>${short(kernel.name)}</bdi></b></li>`);
     const working = new Set([...kernel.leases.filter((l) => l.held).map((l) => l.holder || "a session"), ...kernel.attached_clients]);
-    if (working.size) lines.push(html`<li>the work of ${[...working].join(", ")} in <b>${kernel.name}</b></li>`);
-    if (kernel.rss_bytes) lines.push(html`<li>all variables of <b>${kernel.name}</b> (the process holds ${size(kernel.rss_bytes)})</li>`);
+    if (working.size) lines.push(html`<li>the work of ${[...working].join(", ")} in <b><bdi>${short(kernel.name)}</bdi></b></li>`);
+    if (kernel.rss_bytes) lines.push(html`<li>all variables of <b><bdi>${short(kernel.name)}</bdi></b> (the process holds ${size(kernel.rss_bytes)})</li>`);
   }
   if (!process) {
     const cells = chosen.reduce((sum, kernel) => sum + kernel.execution_count, 0);
@@ -62,10 +62,10 @@ function confirm({ title, verb, says, lines, act }) {
 }
 
 export function interrupt(kernel, cell = kernel.current_execution) {
-  if (!cell) return say(`${kernel.name} runs nothing.`);
+  if (!cell) return say(`${short(kernel.name)} runs nothing.`);
   const body = cell.execution == null ? {} : { execution: cell.execution };
   confirm({
-    title: `Interrupt ${cellName(cell)} of ${kernel.name}?`,
+    title: `Interrupt ${cellName(cell)} of ${short(kernel.name)}?`,
     verb: "Interrupt",
     says: html`Only this cell and the processes it started. Variables stay. ${sender(cell.origin)} is told.`,
     lines: [html`<li>${running({ ...kernel, current_execution: cell })}</li>`],
@@ -79,14 +79,14 @@ export function interrupt(kernel, cell = kernel.current_execution) {
 
 export const restart = (kernel) =>
   confirm({
-    title: `Restart ${kernel.name}?`,
+    title: `Restart ${short(kernel.name)}?`,
     verb: "Restart",
     says: "A new process takes the place of the old one. Records stay. Whoever works here is told.",
     lines: losses([kernel], { process: true }),
     act: () =>
       carryOut(
         () => ask(kernel.base, pathOf(kernel, "restart"), { body: {} }),
-        (answer) => `${kernel.name} has process ${answer.new_process} now (pid ${answer.new_pid}).`,
+        (answer) => `${short(kernel.name)} has process ${answer.new_process} now (pid ${answer.new_pid}).`,
       ),
   });
 
@@ -96,16 +96,16 @@ export function recycle(chosen) {
   const tops = chosen.filter((kernel) => !chosen.some((one) => one.resource_id === kernel.home));
   const extra = all.length - chosen.length;
   confirm({
-    title: chosen.length === 1 ? `Recycle ${chosen[0].name}?` : `Recycle ${chosen.length} kernels?`,
+    title: chosen.length === 1 ? `Recycle ${short(chosen[0].name)}?` : `Recycle ${chosen.length} kernels?`,
     verb: chosen.length === 1 ? "Recycle" : `Recycle ${plural(all.length, "kernel")}`,
     says: html`The kernel ends for good${extra > 0 ? html`, with ${plural(extra, "child", "children")}` : ""}. Whoever comes back to it is told that it was recycled here.`,
     lines: losses(all),
     act: async () => {
+      const ended = [];
       for (const kernel of tops) {
-        await carryOut(() => ask(kernel.base, pathOf(kernel, "recycle"), { body: { force: true } }));
+        if (await carryOut(() => ask(kernel.base, pathOf(kernel, "recycle"), { body: { force: true } }))) ended.push(short(kernel.name));
       }
-      const left = tops.filter((one) => kernels.value.some((k) => k.resource_id === one.resource_id && k.failed));
-      if (!left.length) say(`Recycled ${tops.map((kernel) => kernel.name).join(", ")}.`);
+      if (ended.length) say(`Recycled ${ended.length > 5 ? plural(ended.length, "kernel") : ended.join(", ")}.`);
     },
   });
 }
@@ -123,7 +123,7 @@ export function rename(kernel) {
       );
     };
     return html`<form onSubmit=${go}>
-      <h2 id="dialog-title">Rename ${kernel.name}</h2>
+      <h2 id="dialog-title">Rename <bdi>${short(kernel.name)}</bdi></h2>
       <label>New name <input name="name" value=${kernel.name} maxlength="256" required autofocus /></label>
       <p class="quiet">Whoever works here is told. A taken name gets a number.</p>
       <footer><button type="button" onClick=${close}>Cancel</button><button type="submit" class="primary">Rename</button></footer>
@@ -154,8 +154,8 @@ const Copied = ({ label, name = label, text, note }) => html`<figure class="copi
 </figure>`;
 
 export function attach(kernel) {
-  if (!kernel.attach_command) return say(`${kernel.name} has no process to attach to.`, true);
-  dialog.value = (close) => html`<h2 id="dialog-title">Attach to <bdi>${kernel.name}</bdi></h2>
+  if (!kernel.attach_command) return say(`${short(kernel.name)} has no process to attach to.`, true);
+  dialog.value = (close) => html`<h2 id="dialog-title">Attach to <bdi>${short(kernel.name)}</bdi></h2>
     <p>Any Jupyter client works: its cells share names and numbers with the agent’s, and the agent is told of them. With the first two, Ctrl-C interrupts the running cell.</p>
     <${Copied} label="In a terminal" text=${`loommux attach ${kernel.resource_id}`} />
     <${Copied} label="In a window" text=${`loommux attach ${kernel.resource_id} --qtconsole`} />
@@ -171,7 +171,7 @@ export async function configure(kernel) {
   // The page for all servers knows less of each than the server itself.
   const own = await ask(kernel.base, "/api/health").catch(() => ({}));
   const hosts = configurations(home, { ...known, ...own });
-  dialog.value = (close) => html`<h2 id="dialog-title">MCP configuration for <bdi>${home.name}</bdi></h2>
+  dialog.value = (close) => html`<h2 id="dialog-title">MCP configuration for <bdi>${short(home.name)}</bdi></h2>
     ${home.scope === "private" && html`<p>This kernel is private to its session; a client configured so gets a kernel of its own. Rename does not change that.</p>`}
     <div class="hosts">${hosts.map(({ host, file, text, note }) => html`<${Copied} key=${host} name=${`${host}, ${file}`} label=${html`<b>${host}</b> <span class="quiet">${file}</span>`} text=${text} note=${note} />`)}</div>
     <footer><button type="button" onClick=${close} autofocus>Close</button></footer>`;

@@ -6,10 +6,10 @@ import { kernelAt, parse, unbind, withKernel, wordNow } from "./addresses.js";
 import { ask, locked } from "./api.js";
 import { Fleet, keys as fleetKeys } from "./fleet.js";
 import { KernelPage } from "./kernel.js";
-import { effect, html, render, signal, view } from "./lib.js";
+import { effect, html, plural, render, signal, view } from "./lib.js";
 import { Login, login } from "./login.js";
 import { Dialog, Toasts, dialog, say } from "./parts.js";
-import { begin, connection, ofAll, kernels, outdated, servers } from "./store.js";
+import { begin, connection, kernels, ofAll, outdated, servers } from "./store.js";
 
 // -- where we are --------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ const Bar = view(() => {
   const { screen } = route.value;
   const link = (to, name, label) => html`<a href=${to} aria-current=${screen === name ? "page" : null}>${label}</a>`;
   const health = servers.value[0]?.health;
-  const place = servers.value[0]?.many ? `${servers.value.length} servers` : (health?.workspace ?? "");
+  const place = servers.value[0]?.many ? plural(servers.value.length, "server") : (health?.workspace ?? "");
   return html`<header class="top">
     <a class="brand" href="#/"><img src="/console/icon.svg" alt="" width="18" height="18" />loommux</a>
     <nav aria-label="Screens">${link("#/", "fleet", "Fleet")}${link("#/activity", "activity", "Activity")}</nav>
@@ -73,7 +73,7 @@ const Bar = view(() => {
     <span class="place quiet" title=${place}>${place}</span>
     <span class=${`link is-${connection.value}`} role="status"><span class="dot" aria-hidden="true"></span>${{ open: "live", lost: "not connected", connecting: "connecting" }[connection.value]}</span>
     ${ofAll.value && html`<button class="small other" onClick=${acts.invite}>Other browser</button>`}
-    <button class="small" onClick=${() => (theme.value = NEXT[theme.value])} aria-label=${`Colours: ${theme.value}`}>${theme.value}</button>
+    <button class="small" onClick=${() => (theme.value = NEXT[theme.value])} aria-label=${`Colours: ${theme.value}`} title="Colours: auto, light, dark">${theme.value}</button>
     <button class="small keys" onClick=${help} aria-label="Keys">?</button>
   </header>`;
 });

@@ -20,13 +20,22 @@ const STANDINGS = { unbound: "never opened its stream", stream_lost: "lost its s
 const isAlert = (lease) => lease.standing in STANDINGS;
 const mains = () => kernels.value.filter((kernel) => !kernel.home);
 
+let place = 0;
+
+/** Whoever comes back finds the rows where they were. */
+const keepPlace = (element) => {
+  if (!element || element.onscroll) return;
+  element.scrollTop = place;
+  element.onscroll = () => (place = element.scrollTop);
+};
+
 export const Fleet = view(() => {
   const all = kernels.value;
   if (all === null) return html`<div class="loading" role="status">Looking for kernels…</div>`;
   const there = new Set(all.map((kernel) => kernel.resource_id));
   const picked = all.filter((kernel) => chosen.value.has(kernel.resource_id) && there.has(kernel.resource_id));
   const many = servers.value.length > 1 || servers.value[0]?.many;
-  return html`<main class="fleet" aria-label="Fleet">
+  return html`<main class="fleet" aria-label="Fleet" ref=${keepPlace}>
     <h1 class="hidden">Fleet</h1>
     <${Summary} all=${all} />
     ${all.length ? html`<${Selection} picked=${picked} />` : null}
@@ -90,7 +99,7 @@ function Selection({ picked }) {
 function ServerSection({ server, kernels }) {
   const { health } = server;
   return html`<section class="server">
-    <h2><span class="tag">${health?.transport ?? "http"}</span> ${health?.workspace ?? server.id}
+    <h2><span class="tag">${health?.transport ?? "http"}</span> ${health?.workspace ?? server.id} ${" "}
       <span class="quiet">pid ${health?.pid ?? "–"}${server.error ? ` · ${server.error.message}` : ""}</span></h2>
     ${kernels.length ? html`<${Table} kernels=${kernels} />` : html`<p class="quiet none">No kernels.</p>`}
   </section>`;
@@ -116,7 +125,7 @@ const Row = view(({ kernel }) => {
   const marks = `${kernel.home ? "child" : "main"} ${alert ? "alert" : ""} ${picked ? "picked" : ""} ${cursor.value === id ? "cursor" : ""}`;
   return html`<tr class=${marks} data-kernel=${id} onClick=${open}>
     <td class="pick"><label><input type="checkbox" checked=${picked} onChange=${pick} aria-label=${`Select ${kernel.name}`} /></label></td>
-    <td class="name"><a href=${`#/kernel/${id}`}>${kernel.name}</a><span class="quiet">${plural(kernel.execution_count, "cell")}</span></td>
+    <td class="name"><a href=${`#/kernel/${id}`} title=${kernel.name}>${kernel.name}</a><span class="quiet">${plural(kernel.execution_count, "cell")}</span></td>
     <td class="what"><${State} state=${state} /><${Unheard} kernel=${kernel} /></td>
     <td class="doing"><${Doing} kernel=${kernel} /></td>
     <td class="gauge">${size(kernel.rss_bytes)}<${Curve} values=${samplesOf(id).rss} least=${0.6 * Math.min(...samplesOf(id).rss)} label="Memory" /></td>
@@ -150,7 +159,7 @@ function Holders({ kernel }) {
   const names = [
     ...kernel.leases.map(
       (lease) => html`<span class=${`lease ${isAlert(lease) ? "is-error" : ""} ${lease.held ? "" : "quiet"}`} title=${lease.client_address ?? ""}>
-        ${lease.holder || "session"} <span class="quiet">${STANDINGS[lease.standing] ?? lease.standing?.replace("_", " ") ?? lease.mode}</span>
+        <bdi>${lease.holder || "session"}</bdi> <span class="quiet">${STANDINGS[lease.standing] ?? lease.standing?.replace("_", " ") ?? lease.mode}</span>
         ${lease.remaining_seconds != null && html` <${Countdown} seconds=${lease.remaining_seconds} seen=${kernel.seen} />`}</span>`,
     ),
     ...kernel.attached_clients.map((client) => html`<span class="lease"><span class="tag">attached</span> ${client}</span>`),

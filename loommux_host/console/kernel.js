@@ -128,7 +128,7 @@ const Head = view(({ kernel }) => {
   return html`<header class="kernelhead">
     <div class="title">
       ${home && html`<a href=${`#/kernel/${home.resource_id}`}>${home.name}</a><span class="quiet">/</span>`}
-      <h1>${kernel.name}</h1>
+      <h1 title=${kernel.name}>${kernel.name}</h1>
       <${State} state=${stateOf(kernel)} />
       ${running && html`<${Elapsed} seconds=${running.elapsed_seconds} seen=${kernel.seen} />`}
       ${kernel.stale_seconds != null && html`<span class="hint">has not answered for <${Elapsed} seconds=${kernel.stale_seconds} seen=${kernel.seen} />${kernel.busy ? ": native code holds Python" : ""}</span>`}
@@ -159,7 +159,7 @@ const Head = view(({ kernel }) => {
 function Holders({ kernel }) {
   const names = kernel.leases.map((lease) => {
     const alert = ["unbound", "stream_lost"].includes(lease.standing);
-    return html`<span class=${alert ? "lease is-error" : "lease"}>${lease.holder || "session"} <span class="quiet">${lease.mode}${lease.standing ? `, ${lease.standing.replace("_", " ")}` : ""}</span>
+    return html`<span class=${alert ? "lease is-error" : "lease"}><bdi>${lease.holder || "session"}</bdi> <span class="quiet">${lease.mode}${lease.standing ? `, ${lease.standing.replace("_", " ")}` : ""}</span>
       ${lease.remaining_seconds != null && html` <${Countdown} seconds=${lease.remaining_seconds} seen=${kernel.seen} />`}</span>`;
   });
   const clients = kernel.attached_clients.map((client) => html`<span class="lease"><span class="tag">attached</span> ${client}</span>`);
@@ -169,7 +169,7 @@ function Holders({ kernel }) {
 function Children({ kernel }) {
   const children = childrenOf(kernel);
   if (!children.length) return null;
-  return html`<div><dt>children</dt><dd>${children.map((child, i) => html`${i ? ", " : ""}<a href=${`#/kernel/${child.resource_id}`}>${child.name}</a>`)}</dd></div>`;
+  return html`<div><dt>children</dt><dd class="names-list">${children.map((child) => html`<a key=${child.resource_id} href=${`#/kernel/${child.resource_id}`} title=${child.name}>${child.name}</a>`)}</dd></div>`;
 }
 
 function Notices({ kernel, notices }) {

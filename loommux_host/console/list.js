@@ -250,7 +250,7 @@ export class List extends Component {
       <${Dot} state=${cell.state} /><span class="hidden">${cell.state}</span>
       <code>${highlighted(headline(cell.source))}</code>
       <span class="took">${cell.state === "running" ? html`<${Elapsed} seconds=${cell.elapsed_seconds} seen=${cell.seen} />` : span(cell.elapsed_seconds)}</span>
-      <span class="under">${sender(cell.origin)} · ${at(cell.submitted_at)}${cell.ename ? html` · <b>${cell.ename}</b>` : cell.state === "completed" || cell.state === "running" ? "" : html` · <b>${cell.state}</b>`}</span>
+      <span class="under"><bdi>${sender(cell.origin)}</bdi> · ${at(cell.submitted_at)}${cell.ename ? html` · <b>${cell.ename}</b>` : cell.state === "completed" || cell.state === "running" ? "" : html` · <b>${cell.state}</b>`}</span>
       <span class="lines">${cell.lines ? plural(cell.lines, "line") : ""}</span>
     </a>`;
   }

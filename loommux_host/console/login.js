@@ -2,12 +2,14 @@
 
 import { ask, locked } from "./api.js";
 import { Component, html } from "./lib.js";
+import { toasts } from "./parts.js";
 import { begin } from "./store.js";
 
 /** Raises ApiError. */
 export async function login(token) {
   await ask("", "/api/login", { body: { token } });
   locked.value = false;
+  toasts.value = [];
   begin();
 }
 

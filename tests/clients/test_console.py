@@ -284,6 +284,12 @@ def test_sixty_four_kernels_with_five_thousand_executions_and_a_flood_stay_light
             soon(lambda e=executions, f=first: e.evaluate("e => { e.scrollTop = e.scrollHeight }") or f.count())
         assert memory_of_pages(browser) < 200e6
         page.go_back()
+    page.locator("tr", has=page.get_by_role("link", name="kernel-63", exact=True)).scroll_into_view_if_needed()
+    place = page.locator(".fleet").evaluate("fleet => fleet.scrollTop")
+    page.get_by_role("link", name="kernel-63", exact=True).click()
+    page.get_by_role("heading", name="kernel-63").wait_for()
+    page.go_back()
+    assert page.locator(".fleet").evaluate("fleet => fleet.scrollTop") == place > 500
     agents[5].call("interrupt")
 
 
@@ -661,9 +667,53 @@ def test_a_second_browser_is_told_how_to_get_in_and_gets_in(
     second.get_by_label("Address").fill(address)
     second.get_by_role("button", name="Open the console").click()
     second.get_by_role("link", name="report").wait_for()
+    assert not second.locator(".toasts p").count()
     second.context.close()
     # At the console of all servers a configuration names the server's own address, not the console's.
     page.keyboard.press("Escape")
     page.get_by_role("link", name="report").click()
     page.get_by_role("button", name="MCP config").click()
     page.locator("dialog pre", has_text=re.compile(rf"loommux {re.escape(site.base)}/mcp --header")).wait_for()
+
+
+@pytest.mark.case("X28")
+def test_the_fleet_has_room_for_its_cells_at_every_width(site: Site, page: Page, faults: list[str]) -> None:
+    agent = site.agent("a client with a long name that goes on", "report" * 20)
+    agent.run("%%loommux --wait 0.2\nimport time\nprint('x' * 500, flush=True)\ntime.sleep(600)")
+    page.goto(site.base)
+    page.locator("tr.main samp").wait_for()
+    for width in (360, 600, 760, 820, 900, 901, 1000, 1180, 1181, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        boxes = page.locator("tr.main td:visible").evaluate_all(
+            "cells => cells.filter(c => c.innerText || c.querySelector('input')).map(c => {"
+            " const r = c.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom, c.className] })"
+        )
+        for i, one in enumerate(boxes):
+            for other in boxes[:i]:
+                across = min(one[2], other[2]) - max(one[0], other[0])
+                down = min(one[3], other[3]) - max(one[1], other[1])
+                assert across < 1 or down < 1, f"{width}: {one} {other}"
+        doing = page.locator("td.doing").evaluate("cell => [cell.clientWidth, cell.scrollWidth]")
+        assert doing[0] > 110 and doing[1] <= doing[0] + 1, f"{width}: {doing}"
+    agent.call("interrupt")
+
+
+@pytest.mark.case("X28")
+def test_a_server_that_is_stopped_is_said_and_asked_slowly_and_no_act_seems_done(site: Site, page: Page) -> None:
+    site.agent("claude-1", "long").run("1")
+    run_many(site.kernels()["long"]["connection_file"], 99)
+    page.goto(f"{site.base}/#/kernel/long")
+    page.locator(".item.cell .number", has_text=re.compile("^100$")).wait_for()
+    site.end()
+    page.get_by_text("The server does not answer; what is shown may be old").wait_for()
+    failed: list[str] = []
+    page.on("requestfailed", lambda request: failed.append(request.url))
+    page.locator(".list").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    page.get_by_role("button", name="Recycle").click()
+    confirm(page, "Recycle")
+    page.locator(".toasts .bad", has_text="The server does not answer.").wait_for()
+    page.wait_for_timeout(2000)  # how often it asks meanwhile is what this is about
+    assert len(failed) < 20, failed
+    assert not page.get_by_text("Recycled").count()
+    site.start(int(site.base.rpartition(":")[2]))
+    page.get_by_role("heading", name="There is no such kernel").wait_for()
