@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.clients.conftest import LISTENING, PATIENCE
+from tests.clients.conftest import LISTENING, PATIENCE, free_port, listens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "remote.md").read_text()
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -39,22 +38,11 @@ def blocks(language: str) -> list[str]:
     return [text for kind, text in FENCE.findall(PAGE) if kind == language]
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def soon(true: Callable[[], Any], why: Callable[[], str]) -> None:
     end = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < end, why()
         time.sleep(0.05)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 @dataclass(frozen=True)
