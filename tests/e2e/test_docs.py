@@ -42,9 +42,9 @@ ELSEWHERE = {
     "python -m pip install": "tests/clients/test_package.py::test_the_installed_command_serves_a_client",
     "npx @modelcontextprotocol/inspector": "tests/clients/test_typescript.py"
     "::test_inspector_lists_the_tools_and_runs_a_cell_over_http",
-    "ssh -L": "tests/clients/test_docs_over_ssh.py"
+    "ssh -L": "tests/clients/test_docs_remote.py"
     "::test_the_port_that_ssh_brings_here_leads_to_the_server_and_install_names_it",
-    "loommux install": "tests/clients/test_docs_over_ssh.py"
+    "loommux install": "tests/clients/test_docs_remote.py"
     "::test_the_port_that_ssh_brings_here_leads_to_the_server_and_install_names_it",
 }
 #: What is shown and not run, by the language of its block; anything else would be a command that nobody runs.
