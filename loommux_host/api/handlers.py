@@ -222,6 +222,9 @@ class Api:
     async def health(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         return {"ok": True, "status": "running", "kernels": len(self.fleet.registry), **self.about}
 
+    async def ways_in(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"by": "token"}
+
     async def login(self, request: Request, arguments: Arguments) -> Response:
         return login(self.token, arguments["token"], request.headers.get("origin"))
 

@@ -43,7 +43,7 @@ PASSED = ("content-type", "accept", "last-event-id")
 
 
 class Gateway:
-    """The app. `address` lets one browser in, once."""
+    """The app. `address` lets one browser in, once; that browser may ask for the address of one more."""
 
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(32)
@@ -53,7 +53,9 @@ class Gateway:
         rules = access("127.0.0.1", self._token, auth=True)
         routes = [
             *page_routes(),
+            Route(LOGIN, self._ways_in, methods=["GET"]),
             Route(LOGIN, self._login, methods=["POST"]),
+            Route("/api/ticket", self._another, methods=["POST"]),
             Route("/api/health", self._health),
             Route("/api/events", self._events),
             Route("/servers/{id}/api/{path:path}", self._forward, methods=["GET", "POST", "PUT"]),
@@ -65,6 +67,14 @@ class Gateway:
     def address(self, base: str) -> str:
         """What to open: behind the # it reaches no log, and it works once."""
         return f"{base}/#token={self._ticket}"
+
+    async def _ways_in(self, request: Request) -> Response:
+        return JSONResponse({"by": "address"}, headers={"cache-control": "no-store"})
+
+    async def _another(self, request: Request) -> Response:
+        """Whoever is in may let one more browser in: the ticket of one more address, which replaces an unused one."""
+        self._ticket = secrets.token_urlsafe(32)
+        return JSONResponse({"ticket": self._ticket}, headers={"cache-control": "no-store"})
 
     async def _login(self, request: Request) -> Response:
         try:

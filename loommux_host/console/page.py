@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,19 @@ def about(config: Config, transport: str) -> dict[str, Any]:
     return {
         "version": VERSION,
         "pid": os.getpid(),
+        "program": _program(),
         "transport": transport,
         "workspace": str(config.workspace),
         "mcp_path": config.path if transport == "http" else None,
         "activity_feed": config.activity_feed,
         "started_at": now(),
     }
+
+
+def _program() -> str:
+    """The loommux that a host on this machine can start, wherever it does."""
+    script = Path(sys.executable).with_name("loommux.exe" if sys.platform == "win32" else "loommux")
+    return str(script) if script.is_file() else "loommux"
 
 
 def login(wanted: str | None, token: object, origin: str | None) -> Response:

@@ -247,11 +247,22 @@ def silent_seconds(chosen: Chosen) -> float | None:
 
 
 def attach_command(connection_file: str) -> str:
-    """What a person types to attach a Jupyter client, quoted for the shell."""
-    if _has_keys(connection_file):  # of which Jupyter's own consoles, told of a file, make no use
-        return shlex.join([sys.executable, "-m", "loommux_host.jupyter.console_clients", "console", connection_file])
-    here = [sys.executable, "-m", "jupyter_console"]
-    return shlex.join([*(here if _has_console() else ["jupyter", "console"]), "--existing", connection_file])
+    """What a person types to attach a Jupyter client in a terminal, quoted for the shell."""
+    return _client_command("jupyter_console", "console", connection_file)
+
+
+def qtconsole_command(connection_file: str) -> str:
+    """The same for a window."""
+    return _client_command("qtconsole", "qtconsole", connection_file)
+
+
+def _client_command(module: str, subcommand: str, connection_file: str) -> str:
+    """With the server's own Python where that has the client; else with wherever Jupyter is installed."""
+    if _has_keys(connection_file):  # of which Jupyter's own clients, told of a file, make no use
+        ours = "loommux_host.jupyter.console_clients"
+        return shlex.join([sys.executable, "-m", ours, subcommand, connection_file])
+    client = [sys.executable, "-m", module] if _has(module) else ["jupyter", subcommand]
+    return shlex.join([*client, "--existing", connection_file])
 
 
 @lru_cache(256)
@@ -263,9 +274,8 @@ def _has_keys(connection_file: str) -> bool:
 
 
 @cache
-def _has_console() -> bool:
-    """Whether the server's own Python has it; else it is that of wherever Jupyter is installed."""
-    return find_spec("jupyter_console") is not None
+def _has(module: str) -> bool:
+    return find_spec(module) is not None
 
 
 def _sizes(reader: RecordReader, chosen: Chosen, stream: Stream) -> tuple[ExecutionFacts, Counts]:

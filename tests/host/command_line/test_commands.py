@@ -74,9 +74,12 @@ def test_a_server_that_has_ended_is_named_as_people_know_it(tmp_path: Path) -> N
 
 
 def test_the_command_to_attach_is_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    for there, command in ((True, f"{sys.executable} -m jupyter_console"), (False, "jupyter console")):
-        monkeypatch.setattr(inspection, "_has_console", lambda there=there: there)
-        assert inspection.attach_command("/k.json") == f"{command} --existing /k.json"
+    monkeypatch.setattr(inspection, "_has", lambda module: True)
+    assert inspection.attach_command("/k.json") == f"{sys.executable} -m jupyter_console --existing /k.json"
+    assert inspection.qtconsole_command("/k.json") == f"{sys.executable} -m qtconsole --existing /k.json"
+    monkeypatch.setattr(inspection, "_has", lambda module: False)
+    assert inspection.attach_command("/k.json") == "jupyter console --existing /k.json"
+    assert inspection.qtconsole_command("/k.json") == "jupyter qtconsole --existing /k.json"
 
 
 def test_a_word_that_is_no_command_is_told_with_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
