@@ -30,10 +30,11 @@ from jupyter_client.session import DONE
 from traitlets import Any as AnyTrait
 
 from loommux_kernel.capture.drain import REMEMBERED, Recorder
+from loommux_kernel.capture.execution_steps import Finished
 from loommux_kernel.capture.failed_tasks import TaskWatch
 from loommux_kernel.capture.message_packing import QuickSession
 from loommux_kernel.capture.messages import RECORDED, Messages
-from loommux_kernel.capture.output import Finished, Output
+from loommux_kernel.capture.output import Output
 from loommux_kernel.capture.queue import PENDING_BYTES
 from loommux_kernel.capture.streams import OrderedStream
 from loommux_kernel.capture.widget_text import Views

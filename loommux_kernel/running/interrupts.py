@@ -9,6 +9,7 @@ interrupt, nor messages. `kernel` arms and disarms, `control_requests` asks for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Aim
 from loommux_kernel.running import cell_processes
 from loommux_kernel.running.interrupt_point import InterruptPoint, interrupt_point
+from loommux_kernel.running.standby_thread import StandbyThread
 
 #: What is sent to a cell's processes, and how many seconds after the interrupt.
 #: Windows knows no signals for other processes, only their end.
@@ -70,6 +72,7 @@ class Interrupts:
         #: Whether a signal that nobody aimed has reached the armed execution.
         self.unaimed = False
         self.offspring = cell_processes.Offspring(os.getpid())
+        self._beside = StandbyThread("Interrupt")
         self._lock = lock
         self._namespace = namespace
         self._main = threading.main_thread().ident
@@ -85,6 +88,7 @@ class Interrupts:
 
     def install(self) -> None:
         """Take SIGINT for good; a forked child gets Python's own handler back."""
+        self._beside.start()
         signal.signal(signal.SIGINT, self._handle)
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # whatever started us
@@ -208,9 +212,7 @@ class Interrupts:
                 return None
             felt = self.aim.hits
             pursuit = self._pursuit = Pursuit(serial, time.monotonic())
-        try:
-            threading.Thread(target=self._pursue, args=(pursuit, felt), name="Interrupt", daemon=True).start()
-        except RuntimeError:  # the cell has taken all the memory, or all the threads: one signal to each has to do
+        if not self._beside.run(partial(self._pursue, pursuit, felt)):  # one signal to each has to do
             try:
                 self._signal_processes(pursuit, ESCALATION[0][1])
             finally:
@@ -235,7 +237,7 @@ class Interrupts:
                 while steps and steps[0][0] <= elapsed:
                     self._signal_processes(pursuit, steps.pop(0)[1])
                 pursuit.begun.set()
-                if not self._still_wanted(pursuit, felt) and not cell_processes.alive(pursuit.signalled):
+                if not self._still_wanted(pursuit, felt) and not _some_live(pursuit):
                     return
                 if elapsed > PURSUIT_SECONDS:
                     return
@@ -261,7 +263,8 @@ class Interrupts:
             self._look(pursuit)
         else:
             self._await_last_look(pursuit)
-        cell_processes.send(pursuit.signalled, signum)
+        with contextlib.suppress(OSError, MemoryError):  # those that cannot be looked at are left to the next step
+            cell_processes.send(pursuit.signalled, signum)
 
     def _await_last_look(self, pursuit: Pursuit) -> None:
         """The cell is over, and the main thread looks for its processes; on a busy machine that takes its time."""
@@ -271,12 +274,23 @@ class Interrupts:
 
     def _look(self, pursuit: Pursuit) -> None:
         """Find the processes that its cell has started, as long as no later cell has begun."""
-        found = self.offspring.of_cell(self._born_since)
+        try:
+            found = self.offspring.of_cell(self._born_since)
+        except (OSError, MemoryError):  # a cell ends by its interrupt, whatever can be known of its processes
+            return
         spared = cell_processes.helpers()
         with self._lock:
             if self.aim.armed in (pursuit.serial, None) and self._pursuit is pursuit and not pursuit.over.is_set():
                 pursuit.signalled = [p for p in found.inside if p.pid not in spared]
                 pursuit.outside = [p.pid for p in found.outside if p.pid not in spared]
+
+
+def _some_live(pursuit: Pursuit) -> bool:
+    """Whether a process of the cell's is left; also when that cannot be looked at."""
+    try:
+        return bool(cell_processes.alive(pursuit.signalled))
+    except (OSError, MemoryError):
+        return True
 
 
 def without_own_frames(error: BaseException) -> None:
