@@ -153,6 +153,7 @@ class Host:
             async with asyncio.timeout(CLOSE_SECONDS):
                 if self._service is not None:
                     await self._service.close()
+                    self._end_counting()
                 for launching in self._begun.values():
                     await launching.remove()
                 if self._cleaning is not None:
@@ -165,6 +166,11 @@ class Host:
             log.error("not everything ended within %d s", CLOSE_SECONDS)
         self.control.close()
         await asyncio.to_thread(self.directory.remove)
+
+    def _end_counting(self) -> None:
+        from loommux_host.token_counting.counter import COUNTING
+
+        COUNTING.close()
 
     def take_over(self, files: KernelFiles) -> None:
         """The kernel with these files will be recalled."""
