@@ -27,6 +27,7 @@ from loommux_host.facts.result_limits import Limits
 from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
+from loommux_host.processes import threads
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
@@ -60,6 +61,7 @@ class Host:
     def __init__(self, config: Config, secrets: Iterable[str] = (), inherited: Inheritance | None = None) -> None:
         """`secrets` are texts that no kernel's environment may contain; `inherited` is what a dead server has left."""
         self.config = config
+        threads.serve(asyncio.get_running_loop())
         self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 
 import pytest
 
-from tests.e2e.driving import Start
+from tests.e2e.driving import COMMAND, Place, Start, StartLines
 from tests.e2e.shown import notices, printed
 
 pytestmark = [
@@ -75,3 +77,59 @@ async def test_where_not_one_descriptor_is_left_cells_run_and_it_is_said_what_th
         assert (await agent.text("interrupt")).startswith("interrupted: ")
         await agent.run(f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))")
         assert await printed(agent, "!echo a program") == "a program"
+
+
+@pytest.fixture
+def account(place: Place) -> list[str]:
+    """The beginning of a command that runs as an account of its own, which may have 64 processes."""
+    if sys.platform != "linux" or os.geteuid() != 0 or not (shutil.which("setpriv") and shutil.which("prlimit")):
+        pytest.skip("only root may be another account, whose processes are counted")
+    user = str(100_000 + os.getpid())
+    for directory in (place.temporary, place.runtime, place.workspace):
+        os.chown(directory, int(user), int(user))
+    # It reads what it runs wherever that lies, and has no right to more processes.
+    rights = ["--inh-caps", "-all,+dac_override", "--ambient-caps", "-all,+dac_override"]
+    return ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *rights, "prlimit", "--nproc=64:64"]
+
+
+TAKE_ALL = """\
+import subprocess
+programs = []
+try:
+    while True: programs.append(subprocess.Popen(["sleep", "1000"]))
+except OSError as error: print(error.strerror)"""
+PROSE = """\
+import random
+words = "the quick brown fox jumps over some lazy dog while thinking about other matters".split()
+for _ in range(300): print(*random.choices(words, k=12))"""
+DRAWN = "display({'image/png': 'iVBORw0KGgo='}, raw=True)"
+
+
+@pytest.mark.case("X09")
+async def test_every_tool_answers_when_cells_have_taken_all_processes(
+    lines: StartLines, account: list[str], place: Place
+) -> None:
+    server = await lines(command=[*account, *COMMAND]).open()
+
+    async def call(tool: str, **arguments: object) -> str:
+        answer = await server.ask("tools/call", {"name": tool, "arguments": arguments})
+        assert "result" in answer, answer
+        return "".join(block.get("text", "") for block in answer["result"]["content"])
+
+    assert "Resource temporarily unavailable" in await server.cell(TAKE_ALL)
+    assert "Output omitted: In [2] is completed, 300 lines, " in await server.cell(PROSE)
+    assert "cannot be started: " in await call("wait")
+    assert (await call("read_output")).startswith("[lines 1–300 of 300]\n")
+    assert "matching lines" in await call("search_output", query="fox")
+    assert "300 lines" in await call("execution_status")
+    assert "not shown" in await server.cell(DRAWN)
+    assert "Running" in await server.cell("%%loommux --wait 0.2\nimport time; time.sleep(60)")
+    assert "Running" in await call("wait", timeout_seconds=0.1)
+    assert "running" in await call("status")
+    assert (await call("interrupt")).startswith("interrupted: ")
+    assert "Out[5]: 1" in await server.cell("1")
+    text = await call("restart")
+    assert text.startswith("restarted: process 2 ") and "child processes" in text
+    assert len((await server.cell(PROSE)).splitlines()) == 301
+    server.stdin.close()
+    assert await server.exit_code() == 0
