@@ -109,6 +109,7 @@ def prepare() -> None:
     import logging
     import signal
 
+    from loommux_host.processes.descriptor_limit import raise_to_hard
     from loommux_host.processes.launcher import become_subreaper
 
     logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
@@ -116,6 +117,7 @@ def prepare() -> None:
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, all_threads=True)
     become_subreaper()
+    raise_to_hard()
 
 
 def say(text: str) -> None:

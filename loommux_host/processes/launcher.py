@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from loommux_host.facts.phrases import size
 from loommux_host.processes.cgroups import end_groups
+from loommux_host.processes.descriptor_limit import users_soft_limit
 from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
 from loommux_host.processes.process_protocol import StartFailed
@@ -136,6 +137,7 @@ class Launcher:
             records_budget_bytes=self._budget - await self._kept(files, process_number),
             control_url=self._control_url,
             clock=clock(),
+            extra={"descriptor_limit": users_soft_limit()},
         )
         try:
             try:
