@@ -19,7 +19,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from loommux_host.facts.result_limits import TOKEN_LIMIT
@@ -123,9 +124,9 @@ COUNTING = CountingProcess()
 
 def main() -> None:
     """Answer until the input ends, or until nothing has been asked for long."""
-    idle = _idle()
+    idle = _alarm() if sys.platform != "win32" else _timer()
     for line in sys.stdin:
-        idle.cancel()
+        idle(0)
         question = json.loads(line)
         try:
             answer = {"answer": SHIPPED.counts(**question) if "texts" in question else SHIPPED.within_limit(**question)}
@@ -133,14 +134,33 @@ def main() -> None:
             answer = {"error": str(error)}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
-        idle = _idle()
+        idle(IDLE_SECONDS)
 
 
-def _idle() -> threading.Timer:
-    timer = threading.Timer(IDLE_SECONDS, os._exit, (0,))
-    timer.daemon = True
-    timer.start()
-    return timer
+def _alarm() -> Callable[[float], object]:
+    """Sets when this process ends; 0 is never. It needs no thread, which there may not be."""
+    import signal
+
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, IDLE_SECONDS)
+    return partial(signal.setitimer, signal.ITIMER_REAL)
+
+
+def _timer() -> Callable[[float], object]:
+    """The same where there is no alarm."""
+    timer: threading.Timer | None = None
+
+    def idle(seconds: float) -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        timer = threading.Timer(seconds, os._exit, (0,)) if seconds else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+
+    idle(IDLE_SECONDS)
+    return idle
 
 
 if __name__ == "__main__":
