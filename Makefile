@@ -82,7 +82,7 @@ package: setup
 bench: setup
 	$(BIN)/python -m bench
 
-# Two minutes of sixteen clients that do random things, and an oracle; SEED=N repeats a run.
+# Two minutes of seventeen clients that do random things, and an oracle; SEED=N repeats a run.
 stress: setup
 	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
 
