@@ -86,7 +86,7 @@ package: setup
 bench: setup
 	$(BIN)/python -m bench
 
-# Two minutes of sixteen clients that do random things, and an oracle; SEED=N repeats a run.
+# Two minutes of seventeen clients that do random things, and an oracle; SEED=N repeats a run.
 stress: setup
 	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
 	LOOMMUX_FUZZ=20 $(if $(SEED),LOOMMUX_FUZZ_SEED=$(SEED)) $(BIN)/python -m pytest -q tests/e2e/servers/test_fuzz.py

@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from loommux_host.init.system_calls import close_process
 
@@ -66,16 +66,11 @@ def run_server(arguments: Sequence[str]) -> int:
 
 def serve(config: Config, wire: tuple[int, int]) -> int:
     """Serve one client over stdio until it is gone."""
-    import asyncio
-
     from loommux_host.processes.runtime_files import DirectoryRefused
     from loommux_host.server.host import serve_stdio
 
-    # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
-    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(serve_stdio(config, wire))
+        run(serve_stdio(config, wire))
     except DirectoryRefused as error:
         return cannot_start(str(error))
     return 0
@@ -83,19 +78,32 @@ def serve(config: Config, wire: tuple[int, int]) -> int:
 
 def serve_http(config: Config) -> int:
     """Serve over HTTP until a signal comes."""
-    import asyncio
-
     from loommux_host.config import ConfigError
     from loommux_host.processes.runtime_files import DirectoryRefused
     from loommux_host.server import http_server
 
-    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(http_server.serve_http(config, say))
+        run(http_server.serve_http(config, say))
     except (DirectoryRefused, ConfigError, http_server.CannotListen) as error:
         return cannot_start(str(error))
     return 0
+
+
+def run(serving: Coroutine[Any, Any, None]) -> None:
+    """Serve to the end, on a loop of its own."""
+    import asyncio
+
+    # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
+    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    served = False
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serving)
+            served = True
+    except RuntimeError:
+        # asyncio waits for its threads in one more, and the account may have no more: they end with the process.
+        if not served:
+            raise
 
 
 def prepare() -> None:
@@ -105,6 +113,7 @@ def prepare() -> None:
     import signal
 
     from loommux_host.command_line.reporting import LogFormatter
+    from loommux_host.processes.descriptor_limit import raise_to_hard
     from loommux_host.processes.launcher import become_subreaper
 
     handler = logging.StreamHandler()
@@ -114,6 +123,7 @@ def prepare() -> None:
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, all_threads=True)
     become_subreaper()
+    raise_to_hard()
 
 
 def say(text: str) -> None:

@@ -233,6 +233,7 @@ def run(launch: LaunchFile) -> None:
     sys.argv, sys.orig_argv = ["ipython"], [sys.executable]
     if launch.clock is not None:
         keep_time(launch.clock)
+    _limit_descriptors(launch.extra.get("descriptor_limit"))
     os.chdir(launch.workspace)
     log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     faulthandler.enable(log_fd)
@@ -244,6 +245,16 @@ def run(launch: LaunchFile) -> None:
         os._exit(1)
     app.start()
     sys.argv = ["ipython"]  # runpy takes it for a list that has something in it
+
+
+def _limit_descriptors(soft: int | None) -> None:
+    """The user's own limit, which the server has raised for itself."""
+    if soft is None or sys.platform == "win32":
+        return
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def _logger(path: str) -> logging.Logger:

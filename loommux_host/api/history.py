@@ -14,8 +14,6 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio.to_thread
-
 from loommux_host.api.activity import News
 from loommux_host.facts.phrases import one_line
 from loommux_host.facts.results import ExecutionFacts
@@ -134,7 +132,7 @@ async def _pieces(texts: Iterator[str], parts: list[Part]) -> AsyncGenerator[str
         return "".join(pieces)
 
     try:
-        while text := await anyio.to_thread.run_sync(some):
+        while text := await in_thread(some):
             yield text
     finally:
         for part in parts:

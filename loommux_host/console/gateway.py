@@ -69,12 +69,12 @@ class Gateway:
         return f"{base}/#token={self._ticket}"
 
     async def _ways_in(self, request: Request) -> Response:
-        return JSONResponse({"by": "address"}, headers={"cache-control": "no-store"})
+        return JsonAnswer({"by": "address"}, headers={"cache-control": "no-store"})
 
     async def _another(self, request: Request) -> Response:
         """Whoever is in may let one more browser in: the ticket of one more address, which replaces an unused one."""
         self._ticket = secrets.token_urlsafe(32)
-        return JSONResponse({"ticket": self._ticket}, headers={"cache-control": "no-store"})
+        return JsonAnswer({"ticket": self._ticket}, headers={"cache-control": "no-store"})
 
     async def _login(self, request: Request) -> Response:
         try:

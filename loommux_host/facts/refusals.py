@@ -78,6 +78,13 @@ REFUSALS: dict[str, Word] = {
         "no process of the kernel could be started in two attempts; the next call tries again",
         "{kernel} could not be started: {reason}. The next call tries again.{log}",
     ),
+    "system_error": Word(
+        "the operating system refused what the call needed: it has no more processes, threads, descriptors or memory"
+        " for this account, or a disk gave an error",
+        "the server could not do its part of {tool}: {error}. What was asked for may have begun: status() and"
+        " execution_status() say what runs. Make room (end what cells have started; restart() ends all of it), then"
+        " try again.",
+    ),
     "kernel_unresponsive": Word(
         "the kernel did not answer in time",
         "{kernel} has not answered for {elapsed}. {undone}{why} status() and read_output() work; restart() always"

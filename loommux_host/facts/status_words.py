@@ -102,7 +102,7 @@ OMISSIONS: dict[str, Word] = {
         "{what} omitted: {amount}; {why}. Next: {call}, or {other}.",
     ),
     "token_limit_unavailable": Word(
-        "the shipped vocabulary cannot be loaded, so that tokens cannot be counted",
+        "the shipped vocabulary cannot be loaded, or the process that counts tokens does not answer",
         "Output omitted: {cell} is {state}, {amount}. The limit of {limit:,} tokens could not be applied ({reason})."
         " Use read_output() or search_output(); %%loommux --full-output returns all of the next run.",
     ),

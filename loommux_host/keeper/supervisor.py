@@ -92,7 +92,12 @@ class KeeperSupervisor:
         async with self._starting:
             client, self._client = self._client, None
             if client is not None:
-                await client.end()
+                try:
+                    async with asyncio.timeout(END_SECONDS):
+                        await client.end()
+                except TimeoutError:  # it was stopped; nobody is left for whom it would matter
+                    if self._process is not None:
+                        self._process.kill()
                 client.close()
             await self._reap()
 

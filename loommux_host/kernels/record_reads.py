@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio.to_thread
-
 from loommux_host.processes.process_protocol import Process
 from loommux_kernel.shared.protocol import Submission
 from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
@@ -48,7 +46,7 @@ class RecordsBehind(RecordsUnreadable):
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
     """Run file and database work in a worker thread; a cancelled caller leaves at once."""
-    return await anyio.to_thread.run_sync(lambda: work(*args), abandon_on_cancel=True)
+    return await asyncio.to_thread(work, *args)
 
 
 @contextlib.contextmanager

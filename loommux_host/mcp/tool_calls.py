@@ -8,23 +8,29 @@ both call this. The service may still be starting; a call waits for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loommux_host.facts.phrases import duration
-from loommux_host.facts.refusals import invalid_argument
+from loommux_host.facts.refusals import invalid_argument, refuse
 from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
 from loommux_host.mcp.parameters import BadArgument
 from loommux_host.mcp.tools import TOOLS
+from loommux_kernel.shared.protocol import now
 
 if TYPE_CHECKING:  # imported by whoever opens the service; a server answers before
     from loommux_host.rendering.message import Block
     from loommux_host.sessions.callers import Caller
     from loommux_host.usecases.service import Service
 
+log = logging.getLogger(__name__)
+
+#: What Python says when the system gives no thread.
+NO_THREAD = "can't start new thread"
 #: Tells the client of a call that goes on: elapsed seconds, the last line of output.
 Progress = Callable[[float, str], Awaitable[None]]
 #: Tools whose calls may take long enough to report progress.
@@ -69,7 +75,11 @@ class Calls:
             answer: Answer = invalid_argument(bad.parameter, bad.value, bad.allowed)
         else:
             service = await asyncio.shield(self._service)
-            answer = await ask(service, identify(), name, values, progress)
+            try:
+                answer = await ask(service, identify(), name, values, progress)
+                return await self._outcome(answer)
+            except (OSError, MemoryError, RuntimeError) as error:
+                answer = _refused_by_the_system(name, error)
         return await self._outcome(answer)
 
     async def _outcome(self, answer: Answer) -> Outcome:
@@ -85,6 +95,16 @@ class Calls:
         if rendered.structured is not None:
             result["structuredContent"] = rendered.structured
         return Outcome(result, answer.delivered, answer.lost, answer.kernel)
+
+
+def _refused_by_the_system(tool: str, error: OSError | MemoryError | RuntimeError) -> Answer:
+    """What a caller is told when there is nothing left to answer with; any other error is ours, and raised again."""
+    if isinstance(error, RuntimeError) and NO_THREAD not in str(error):
+        raise error
+    log.warning("%s: %s: %s", tool, type(error).__name__, error)
+    answer = refuse("system_error", tool=tool, error=str(error) or "there is no memory left")
+    answer.now = now()
+    return answer
 
 
 def is_large(answer: Answer) -> bool:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from loommux_host.facts.phrases import size
 from loommux_host.processes.cgroups import end_groups
+from loommux_host.processes.descriptor_limit import users_soft_limit
 from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
 from loommux_host.processes.process_protocol import StartFailed
@@ -137,6 +138,7 @@ class Launcher:
             control_url=self._control_url,
             clock=clock(),
             profile=str(files.profile),
+            extra={"descriptor_limit": users_soft_limit()},
         )
         try:
             try:

@@ -27,6 +27,7 @@ from loommux_host.facts.result_limits import Limits
 from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
+from loommux_host.processes import threads
 from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_after_dead_servers, create_server_directory
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
@@ -74,6 +75,7 @@ class Host:
     def __init__(self, config: Config, secrets: Iterable[str] = (), inherited: Inheritance | None = None) -> None:
         """`secrets` are texts that no kernel's environment may contain; `inherited` is what a dead server has left."""
         self.config = config
+        threads.serve(asyncio.get_running_loop())
         self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)
@@ -173,6 +175,7 @@ class Host:
             async with asyncio.timeout(CLOSE_SECONDS):
                 if self._service is not None:
                     await self._service.close()
+                    self._end_counting()
                 for launching in self._begun.values():
                     await launching.remove()
                 if self._cleaning is not None:
@@ -185,6 +188,11 @@ class Host:
             log.error("not everything ended within %d s", CLOSE_SECONDS)
         self.control.close()
         await asyncio.to_thread(self.directory.remove)
+
+    def _end_counting(self) -> None:
+        from loommux_host.token_counting.counter import COUNTING
+
+        COUNTING.close()
 
     def take_over(self, files: KernelFiles) -> None:
         """The kernel with these files will be recalled."""

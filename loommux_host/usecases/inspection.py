@@ -6,6 +6,8 @@ the record store in a worker thread of their own. Called by `service`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import shlex
 import sys
@@ -17,9 +19,6 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
-
-import anyio
-import anyio.to_thread
 
 from loommux_host.facts.phrases import attached, cell, sender
 from loommux_host.facts.refusals import Refused, invalid_argument, refuse
@@ -90,7 +89,7 @@ class Observer:
 
     def __init__(self, registry: Registry, sessions: Sessions, place: Place) -> None:
         self._registry, self._sessions, self._place = registry, sessions, place
-        self._searches: anyio.CapacityLimiter | None = None
+        self._searches: asyncio.Semaphore | None = None
 
     async def status(self, caller: Caller, kernel: Kernel) -> StatusAnswer:
         seen = await self._seen(kernel)
@@ -170,7 +169,7 @@ class Observer:
         query = await in_thread(_query, asked)  # compiling an odd pattern can take seconds
         chosen = await self._flushed(kernel, number, process)
         if self._searches is None:
-            self._searches = anyio.CapacityLimiter(SEARCHES)
+            self._searches = asyncio.Semaphore(SEARCHES)
 
         def work(reader: RecordReader) -> SearchAnswer:
             facts, _ = _sizes(reader, chosen, stream)
@@ -200,13 +199,14 @@ class Observer:
         return chosen
 
     async def _look(
-        self, chosen: Chosen, work: Callable[[RecordReader], T], limiter: anyio.CapacityLimiter | None = None
+        self, chosen: Chosen, work: Callable[[RecordReader], T], limiter: asyncio.Semaphore | None = None
     ) -> T:
         def in_reader() -> T:
             with reading(chosen.life.records) as reader:
                 return work(reader)
 
-        return await anyio.to_thread.run_sync(in_reader, abandon_on_cancel=True, limiter=limiter)
+        async with limiter or contextlib.nullcontext():
+            return await in_thread(in_reader)
 
     async def _seen(self, kernel: Kernel) -> Seen:
         """A kernel that does not answer is not asked."""

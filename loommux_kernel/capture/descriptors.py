@@ -18,6 +18,7 @@ may be lost, which is said.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -31,11 +32,16 @@ from loommux_kernel.capture.queue import PENDING_BYTES, OrderedQueue
 from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.start_note import HEAD
+from loommux_kernel.shared.reserve import HELD
 
 #: Growth that is read when it is marked, before a program may truncate the file.
 EAGER_BYTES = 1 << 16
 #: Seconds between two looks whether retired files may go, where nothing tells of it.
 POLL_SECONDS = 2.0
+
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+#: What is wrong with a cell that got no files of its own.
+SHARED_FILES = "what programs of earlier cells print now counts for this one: it has no files of its own"
 
 _TARGETS = ((1, Stream.STDOUT, "out"), (2, Stream.STDERR, "err"))
 
@@ -57,6 +63,8 @@ class Descriptors:
         self._closed: set[str] = set()
         #: A process was started since the current pair came.
         self.shared = False
+        #: The last execution that should have had a pair of its own had none.
+        self._faulty = False
 
     def open(self) -> None:
         """Point fd 1 and 2 to the first pair."""
@@ -87,21 +95,32 @@ class Descriptors:
         """Where the output of the execution that just began will begin, stream by stream."""
         return [(file.stream, file.path, file.marked) for file in self.current]
 
-    def begin(self, serial: int) -> None:
-        """From here on fd 1 and 2 belong to that execution."""
+    def begin(self, serial: int) -> str | None:
+        """From here on fd 1 and 2 belong to that execution; what is wrong with that, told once until it is right again.
+
+        What keeps it from having files of its own does not keep it from running: it gets those of the last one.
+        """
+        fault = None
         with self._queue.lock:
             self.mark()
-            if self.shared or any(file.seen is not None for file in self.current):
-                for file in self.current:
-                    file.retired = True
-                self.retired += self.current
-                self._open_pair(serial)
-                self.shared = False
-                return
-            for file in self.current:
+            earlier = self.current
+            if self.shared or any(file.seen is not None for file in earlier):
+                try:
+                    HELD.spend(self._open_pair, serial)
+                except OSError as error:
+                    fault = None if self._faulty else f"{SHARED_FILES} ({error.strerror})"
+                    self._faulty = True
+                else:
+                    for file in earlier:
+                        file.retired = True
+                    self.retired += earlier
+                    self.shared = self._faulty = False
+                    return None
+            for file in earlier:
                 self._queue.put(partial(file.hand_over, file.serial, serial))
                 file.serial = serial
             self.restore()
+        return fault
 
     def restore(self) -> list[str]:
         """Repair fd 1 and 2 when a cell closed or redirected them, fd 0 when it closed that; what was done to them."""
@@ -110,10 +129,10 @@ class Descriptors:
             identity = identity_of(fd)
             if identity != file.identity:
                 found.append(f"fd {fd} was {'redirected' if identity else 'closed'}")
-                _point(fd, file.path)
+                _repair(fd, file.path)
         if identity_of(0) is None:
             found.append("fd 0 was closed")
-            _point(0, Path(os.devnull), os.O_RDONLY)
+            _repair(0, Path(os.devnull), os.O_RDONLY)
         return found
 
     def mark(self) -> None:
@@ -222,12 +241,17 @@ class Descriptors:
             if self._notify is not None:
                 libc.watch_more(self._notify, self._directory)
         self._count += 1
-        made = [
-            DescriptorFile(self._directory / f"{self._count}.{suffix}", stream, serial)
-            for _, stream, suffix in _TARGETS
-        ]
-        for (fd, _, _), file in zip(_TARGETS, made, strict=True):
-            _point(fd, file.path)
+        made: list[DescriptorFile] = []
+        try:
+            for _, stream, suffix in _TARGETS:
+                made.append(DescriptorFile(self._directory / f"{self._count}.{suffix}", stream, serial))
+            for (fd, _, _), file in zip(_TARGETS, made, strict=True):
+                _point(fd, file.path)
+        except OSError:
+            for file in made:
+                file.remove()
+            raise  # a descriptor that was pointed to a file already is put back by `restore`
+        for file in made:
             self._queue.put(partial(_announce, file, serial))
         self.current = made
 
@@ -248,10 +272,21 @@ def _make_again(directory: Path) -> None:
 
 
 def _remove(file: DescriptorFile, recorder: Any) -> None:
-    recorder.after_commit(file.remove)
+    recorder.after_commit(partial(_close, file))
 
 
-def _point(fd: int, path: Path, flags: int = os.O_WRONLY | os.O_APPEND | os.O_CREAT) -> None:
+def _close(file: DescriptorFile) -> None:
+    file.remove()
+    HELD.fill()
+
+
+def _repair(fd: int, path: Path, flags: int = APPENDING) -> None:
+    """As `_point`, as far as it can be done: it is tried again at the next begin and end."""
+    with contextlib.suppress(OSError):
+        HELD.spend(_point, fd, path, flags)
+
+
+def _point(fd: int, path: Path, flags: int = APPENDING) -> None:
     """Make `fd` a descriptor of `path`, appending, that children inherit."""
     opened = os.open(path, flags, 0o600)
     if opened == fd:

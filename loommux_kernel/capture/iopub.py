@@ -32,10 +32,11 @@ from traitlets import Any as AnyTrait
 from zmq.eventloop.zmqstream import ZMQStream
 
 from loommux_kernel.capture.drain import REMEMBERED, Recorder
+from loommux_kernel.capture.execution_steps import Finished
 from loommux_kernel.capture.failed_tasks import TaskWatch
 from loommux_kernel.capture.message_packing import QuickSession
 from loommux_kernel.capture.messages import RECORDED, Messages
-from loommux_kernel.capture.output import Finished, Output
+from loommux_kernel.capture.output import Output
 from loommux_kernel.capture.queue import PENDING_BYTES
 from loommux_kernel.capture.streams import OrderedStream
 from loommux_kernel.capture.widget_text import Views

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from time import sleep
 from typing import Any
 
-__all__ = ["Ending", "Flag", "NoThread", "Workers", "get_ident", "sleep", "start"]
+__all__ = ["Ending", "Flag", "NoThread", "Workers", "allocate_lock", "get_ident", "sleep", "start"]
 
 #: Taken here, and used by name: `contexts` and others replace the one of the module.
 _start: Callable[..., Any] = start_new_thread

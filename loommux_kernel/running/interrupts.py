@@ -10,6 +10,7 @@ and disarms, `control_requests` asks for interrupts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any
 
@@ -25,6 +26,7 @@ from loommux_kernel.executions import native_threads
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Aim
 from loommux_kernel.executions.native_threads import Flag, sleep
+from loommux_kernel.executions.standby_thread import StandbyThread
 from loommux_kernel.running import cell_processes
 from loommux_kernel.running.interrupt_point import InterruptPoint, interrupt_point, root_of
 from loommux_kernel.running.signal_handlers import CellHandler, Disposition, SignalHandlers
@@ -86,6 +88,7 @@ class Interrupts:
         self.stray: Callable[[int | None, int, BaseException], None] = lambda *_: None
         self.handlers = SignalHandlers(self._handle, self._run_handler)
         self.offspring = cell_processes.Offspring(os.getpid())
+        self._beside = StandbyThread()
         self._lock = lock
         self._namespace = namespace
         self._main = threading.main_thread().ident
@@ -102,6 +105,7 @@ class Interrupts:
 
     def install(self) -> None:
         """Take SIGINT for good, however this process was started: it may have been ignored."""
+        self._beside.start()
         self._root = root_of(sys._getframe())
         self.handlers.install()
         system = os.system
@@ -198,8 +202,7 @@ class Interrupts:
         if self._deferred_since is None:
             self._deferred_since = monotonic()
 
-    def _only_once(self) -> bool:
-        """Whether this signal has come through a handler that gets only one."""
+    def _only_once(self) -> bool:  # through a handler that gets only one
         return self._pursuit is not None and self._pursuit.given
 
     def _overdue(self) -> bool:
@@ -294,9 +297,7 @@ class Interrupts:
             felt = self.aim.hits
             pursuit = self._pursuit = Pursuit(serial, monotonic())
             self._send(pursuit)
-        try:
-            native_threads.start(self._pursue, pursuit, felt)
-        except RuntimeError:  # the cell has taken all the memory, or all the threads: one signal to each has to do
+        if not self._beside.run(partial(self._pursue, pursuit, felt)):  # one signal to each has to do
             try:
                 self._signal_processes(pursuit, ESCALATION[0][1])
             finally:
@@ -350,7 +351,7 @@ class Interrupts:
                 while steps and steps[0][0] <= elapsed:
                     self._signal_processes(pursuit, steps.pop(0)[1])
                 pursuit.begun.set()
-                if not self._still_wanted(pursuit, felt) and not cell_processes.alive(pursuit.signalled):
+                if not self._still_wanted(pursuit, felt) and not cell_processes.some_live(pursuit.signalled):
                     return
                 if elapsed > PURSUIT_SECONDS:
                     return
@@ -377,7 +378,8 @@ class Interrupts:
         else:
             self._await_last_look(pursuit)
         spared = cell_processes.pool_workers() if signum == signal.SIGINT else ()
-        cell_processes.send([p for p in pursuit.signalled if p.pid not in spared], signum)
+        with contextlib.suppress(OSError, MemoryError):  # those that cannot be looked at are left to the next step
+            cell_processes.send([p for p in pursuit.signalled if p.pid not in spared], signum)
 
     def _await_last_look(self, pursuit: Pursuit) -> None:
         """The cell is over, and the main thread looks for its processes; on a busy machine that takes its time."""
@@ -387,7 +389,10 @@ class Interrupts:
 
     def _look(self, pursuit: Pursuit) -> None:
         """Find the processes that its cell has started, as long as no later cell has begun."""
-        found = self.offspring.of_cell(self._born_since)
+        try:
+            found = self.offspring.of_cell(self._born_since)
+        except (OSError, MemoryError):  # a cell ends by its interrupt, whatever can be known of its processes
+            return
         spared = cell_processes.helpers()
         with self._lock:
             if self.aim.armed in (pursuit.serial, None) and self._pursuit is pursuit and not pursuit.over.is_set():

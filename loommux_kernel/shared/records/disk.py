@@ -15,6 +15,7 @@ from typing import TypeVar
 from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.records.database import Row, Store
 from loommux_kernel.shared.records.store_budget import Budget, Relief
+from loommux_kernel.shared.reserve import HELD
 
 #: Seconds between attempts while the store cannot be written.
 RETRY = 0.25
@@ -43,7 +44,8 @@ class Disk:
         """Whether the store is open; tries if the last fault is not too recent."""
         if self._store is None and monotonic() >= self._retry_at:
             try:
-                self._store = Store.create(self._path)
+                with HELD.lent():  # SQLite does not say that it lacks descriptors
+                    self._store = Store.create(self._path)
             except (sqlite3.Error, OSError) as error:
                 self._fail(error)
         return self._store is not None

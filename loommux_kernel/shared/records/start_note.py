@@ -21,6 +21,7 @@ from typing import Any
 from loommux_kernel.executions.gate import Execution
 from loommux_kernel.shared.protocol import Origin, State, Stream
 from loommux_kernel.shared.record_types import ExecutionRecord
+from loommux_kernel.shared.reserve import HELD
 
 NAME = "starting"
 #: A stream's descriptor file, and the offset from which on it belongs to the execution.
@@ -34,11 +35,16 @@ def claim(directory: Path, submission: str) -> bool:
 
     For one that the kernel could not answer for. Raises `OSError` when nobody can.
     """
+    path = directory / f"claim-{submission}"
     try:
-        os.close(os.open(directory / f"claim-{submission}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        HELD.spend(_make, path)
     except FileExistsError:
         return False
     return True
+
+
+def _make(path: Path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 @dataclass(frozen=True)
