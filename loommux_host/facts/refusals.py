@@ -82,8 +82,9 @@ REFUSALS: dict[str, Word] = {
         "the server has as many kernels as `max_kernels` allows", "{reason}. No kernel was opened."
     ),
     "records_gone": Word(
-        "the records of that process are not there",
-        "{kernel} has no records of that process: it never ran, or they were let go.",
+        "the records of that process are not there: somebody removed their files, or they were dropped",
+        "the records of that process of {kernel} are gone: their files were removed. What ran there has run all the"
+        " same; status() and execution_status() tell what the server still knows of it.",
     ),
     "records_unreadable": Word(
         "the records of that process are there, but are damaged or on a disk that gives errors",

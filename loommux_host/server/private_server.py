@@ -41,6 +41,9 @@ class Private:
         self._control, self._make = control, make
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
+        self._app: App | None = None
+        #: Where somebody has removed the socket's file: those that serve its successors.
+        self._more: list[asyncio.Task[None]] = []
         asyncio.get_running_loop().add_reader(control.listener, self._first)
 
     def _first(self) -> None:
@@ -51,16 +54,35 @@ class Private:
     async def _serve(self) -> None:
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
-        app = await self._make()
-        await self._server(app).serve(sockets=[self._control.listener])
-
-    def _server(self, app: App) -> WebServer:
-        from loommux_host.web.uvicorn_server import WebServer
+        app = self._app = await self._make()
 
         async def end() -> None:
             app.close()
 
+        await self._server(app, end).serve(sockets=[self._control.listener])
+
+    def _server(self, app: App, end: Callable[[], Awaitable[None]]) -> WebServer:
+        from loommux_host.web.uvicorn_server import WebServer
+
         return WebServer(app.asgi, self._stop, end)
+
+    async def listen_again(self) -> None:
+        """Serve at the same address when the socket's file was removed; who is connected stays. Raises OSError."""
+        before = self._control.listen_again()
+        if before is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._serving is None:
+            loop.remove_reader(before)
+            before.close()
+            loop.add_reader(self._control.listener, self._first)
+        elif self._app is not None:
+
+            async def end() -> None: ...
+
+            more = self._server(self._app, end).serve(sockets=[self._control.listener])
+            self._more.append(asyncio.create_task(more, name="private socket, made again"))
+            self._more[-1].add_done_callback(_report)
 
     async def close(self) -> None:
         """Serve nobody any more; requests in flight have a second to be answered."""
@@ -68,7 +90,7 @@ class Private:
         if self._serving is None:
             asyncio.get_running_loop().remove_reader(self._control.listener)
         else:
-            await asyncio.wait({self._serving})
+            await asyncio.wait({self._serving, *self._more})
 
 
 def _report(serving: asyncio.Task[None]) -> None:

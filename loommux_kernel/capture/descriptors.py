@@ -19,7 +19,6 @@ may be lost, which is said.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +28,7 @@ from typing import Any
 from loommux_kernel.capture import libc
 from loommux_kernel.capture.append_file import BLOCK_BYTES, DescriptorFile, Taker, identity_of, read_at
 from loommux_kernel.capture.queue import PENDING_BYTES, OrderedQueue
+from loommux_kernel.shared.private_directories import make_again
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.start_note import HEAD
 
@@ -218,7 +218,7 @@ class Descriptors:
 
     def _open_pair(self, serial: int) -> None:
         if not self._directory.is_dir():  # somebody cleans up the temporary directory
-            _make_again(self._directory)
+            make_again(self._directory)
             if self._notify is not None:
                 libc.watch_more(self._notify, self._directory)
         self._count += 1
@@ -235,16 +235,6 @@ class Descriptors:
 def _announce(file: DescriptorFile, serial: int, recorder: Taker) -> None:
     """The store must know of a file before anything is in it: the finisher reads what is left."""
     recorder.take_in(serial, file.stream, "", file.path, len(HEAD))
-
-
-def _make_again(directory: Path) -> None:
-    """Make it with all that is missing above it, for us alone, below what is ours or the system's."""
-    missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
-    above = missing[-1].parent
-    if sys.platform != "win32" and above.stat().st_uid not in (os.geteuid(), 0):
-        raise PermissionError(f"{above} is not ours")
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _remove(file: DescriptorFile, recorder: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from loommux_host.facts.results import Answer, CellAnswer, Refusal
 from loommux_host.kernels import record_reads
+from loommux_host.kernels.record_files import RecordFiles
 from loommux_host.kernels.record_reads import RecordsUnreadable, read_latest, reading
 from loommux_kernel.executions.gate import Execution
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, Reply, State, Submission
@@ -45,11 +46,11 @@ def note(directory: Path, serial: int, at: float, source: str = "say") -> None:
     starting.close()
 
 
-def damaged(directory: Path) -> Path:
+def damaged(directory: Path) -> RecordFiles:
     directory.mkdir(exist_ok=True)
     path = directory / "records.sqlite"
     path.write_bytes(b"this is no database " * 500)
-    return path
+    return RecordFiles(path)
 
 
 async def dies_with_a_cell_on_its_way(at: Server, begun: bool) -> Answer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -330,11 +329,6 @@ def test_files_begin_without_their_mark_on_a_full_disk(
     files.changed()
     taken.drain(queue)
     assert taken.text(1) == "there is room again\n"
-
-
-def test_a_directory_that_was_removed_is_made_again_for_us_alone(tmp_path: Path) -> None:
-    descriptors._make_again(tmp_path / "a" / "b")
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o700, 0o700]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="holes are punched on Linux")
