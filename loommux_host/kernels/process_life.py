@@ -178,6 +178,8 @@ class Life:
         if sent.view is None and (answer is None or not lost):
             await self.mend()
         if lost:
+            # A kernel that did not answer may have begun it before that; its note says so, if there is one.
+            sent.unknown = answer is None and not await in_thread(self.records.tells_what_began)
             self._decide(sent, lost=True)
 
     async def mend(self) -> None:
@@ -210,6 +212,7 @@ class Life:
         except RequestFailed:
             log.exception("a submission was not answered as agreed")
             await self.mend()
+            sent.unknown = True
             self._decide(sent, lost=True)
             return
         if reply.refused is not None:

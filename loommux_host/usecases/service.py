@@ -271,7 +271,7 @@ class Service:
                     answer = await work(binding)
                     await account_for(binding.kernel, answer)
                 except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
-                    answer = outcome_mapping.refusal(binding.kernel, error)
+                    answer = outcome_mapping.refusal(binding.kernel, error, stopping=self._stopping)
             return self._told(caller, binding, answer)
         finally:
             self._calls.discard(call)

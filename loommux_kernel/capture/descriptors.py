@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.capture import libc
+from loommux_kernel.capture import libc, memory_files
 from loommux_kernel.capture.append_file import BLOCK_BYTES, DescriptorFile, Taker, identity_of, read_at
 from loommux_kernel.capture.queue import PENDING_BYTES, OrderedQueue
 from loommux_kernel.shared.private_directories import make_again
@@ -52,6 +52,9 @@ class Descriptors:
         #: Before the first pair: fd 1 and 2 as they were, to be given back.
         self._saved: list[int] = []
         self.current: list[DescriptorFile] = []
+        #: The disk had no room at the last look: programs write into memory, as much as `_bound` allows.
+        self._full = False
+        self._bound = memory_files.Bound()
         self.retired: list[DescriptorFile] = []
         #: Files that somebody has closed, to see whether they may go.
         self._closed: set[str] = set()
@@ -81,27 +84,50 @@ class Descriptors:
 
     def targets(self) -> dict[int, str]:
         """What is behind fd 1 and 2 now."""
-        return {fd: str(file.path) for (fd, _, _), file in zip(_TARGETS, self.current, strict=True)}
+        return {fd: file.target for (fd, _, _), file in zip(_TARGETS, self.current, strict=True)}
 
     def places(self) -> list[tuple[Stream, Path, int]]:
         """Where the output of the execution that just began will begin, stream by stream."""
-        return [(file.stream, file.path, file.marked) for file in self.current]
+        return [(file.stream, file.path, file.marked) for file in self.current if file.path is not None]
 
     def begin(self, serial: int) -> None:
         """From here on fd 1 and 2 belong to that execution."""
         with self._queue.lock:
             self.mark()
-            if self.shared or any(file.seen is not None for file in self.current):
-                for file in self.current:
-                    file.retired = True
-                self.retired += self.current
-                self._open_pair(serial)
+            self._full = memory_files.disk_is_full(self._directory)
+            if self.shared or self._full != self.in_memory or any(file.seen is not None for file in self.current):
+                self._replace(serial)
                 self.shared = False
                 return
             for file in self.current:
                 self._queue.put(partial(file.hand_over, file.serial, serial))
                 file.serial = serial
             self.restore()
+
+    def process_starts(self) -> None:
+        """A process is about to be started, which keeps what is behind fd 1 and 2 now. Any thread."""
+        self.shared = True
+        if not self.in_memory and memory_files.disk_is_full(self._directory):
+            with self._queue.lock:
+                self.mark()
+                self._full = True
+                self._replace(self.current[0].serial)
+
+    def _replace(self, serial: int) -> None:
+        for file in self.current:
+            file.retired = True
+        self.retired += self.current
+        self._open_pair(serial)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the current pair is."""
+        return any(file.path is None for file in self.current)
+
+    @property
+    def unwatched(self) -> bool:
+        """Whether there are files of whose growth nothing tells."""
+        return self._notify is None or any(file.path is None for file in (*self.current, *self.retired))
 
     def restore(self) -> list[str]:
         """Repair fd 1 and 2 when a cell closed or redirected them, fd 0 when it closed that; what was done to them."""
@@ -110,10 +136,10 @@ class Descriptors:
             identity = identity_of(fd)
             if identity != file.identity:
                 found.append(f"fd {fd} was {'redirected' if identity else 'closed'}")
-                _point(fd, file.path)
+                _point(fd, file.target)
         if identity_of(0) is None:
             found.append("fd 0 was closed")
-            _point(0, Path(os.devnull), os.O_RDONLY)
+            _point(0, os.devnull, os.O_RDONLY)
         return found
 
     def mark(self) -> None:
@@ -121,6 +147,9 @@ class Descriptors:
         with self._queue.lock:
             for file in (*self.current, *self.retired):
                 self._mark(file, file.size())
+                if file.full and not file.said:
+                    file.said = True
+                    self._queue.put(partial(file.say_full, file.serial))
 
     def _mark(self, file: DescriptorFile, size: int) -> None:
         if file.seen is None and (size < file.marked or read_at(file.fd, len(HEAD), 0) != HEAD):
@@ -185,10 +214,10 @@ class Descriptors:
             self._read_changes()
             closed, self._closed = self._closed, set()
         if closed:
-            self._let_go(lambda file: file.path.name in closed or "" in closed)
+            self._let_go(lambda file: file.name in closed or "" in closed)
 
     def _read_changes(self) -> None:
-        files = {file.path.name: file for file in (*self.current, *self.retired)}
+        files = {file.name: file for file in (*self.current, *self.retired) if file.path is not None}
         if self._notify is not None:
             for mask, name in libc.watched(self._notify):
                 if mask & (libc.IN_CLOSE_WRITE | libc.IN_Q_OVERFLOW):
@@ -213,6 +242,7 @@ class Descriptors:
             with self._queue.lock:
                 self.mark()
                 self.retired.remove(file)
+                self._bound.drop(file)
                 self._queue.put(partial(file.rest, file.serial))
                 self._queue.put(partial(_remove, file))
 
@@ -222,14 +252,24 @@ class Descriptors:
             if self._notify is not None:
                 libc.watch_more(self._notify, self._directory)
         self._count += 1
-        made = [
-            DescriptorFile(self._directory / f"{self._count}.{suffix}", stream, serial)
-            for _, stream, suffix in _TARGETS
-        ]
+        try:
+            made = self._in_memory(serial) if self._full else self._on_disk(serial)
+        except OSError:  # no room for another file, or no files in memory
+            made = self._on_disk(serial) if self._full else self._in_memory(serial)
         for (fd, _, _), file in zip(_TARGETS, made, strict=True):
-            _point(fd, file.path)
+            _point(fd, file.target)
             self._queue.put(partial(_announce, file, serial))
         self.current = made
+
+    def _on_disk(self, serial: int) -> list[DescriptorFile]:
+        paths = [self._directory / f"{self._count}.{suffix}" for _, _, suffix in _TARGETS]
+        return [DescriptorFile(path, stream, serial) for path, (_, stream, _) in zip(paths, _TARGETS, strict=True)]
+
+    def _in_memory(self, serial: int) -> list[DescriptorFile]:
+        made = [DescriptorFile(None, stream, serial) for _, stream, _ in _TARGETS]
+        for file in made:
+            self._bound.add(file)
+        return made
 
 
 def _announce(file: DescriptorFile, serial: int, recorder: Taker) -> None:
@@ -241,7 +281,7 @@ def _remove(file: DescriptorFile, recorder: Any) -> None:
     recorder.after_commit(file.remove)
 
 
-def _point(fd: int, path: Path, flags: int = os.O_WRONLY | os.O_APPEND | os.O_CREAT) -> None:
+def _point(fd: int, path: str, flags: int = os.O_WRONLY | os.O_APPEND | os.O_CREAT) -> None:
     """Make `fd` a descriptor of `path`, appending, that children inherit."""
     opened = os.open(path, flags, 0o600)
     if opened == fd:
