@@ -61,7 +61,7 @@ def make(name: str, head: bytes) -> int:
 
 def seal(path: str) -> None:
     """From now on it takes no more: writing to it fails."""
-    if sys.platform == "linux":
+    if fcntl is not None and sys.platform == "linux":
         fd = os.open(path, os.O_RDWR)
         try:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
