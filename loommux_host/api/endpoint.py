@@ -78,7 +78,7 @@ class Endpoint:
         except Refused as refused:
             return error(CODES.get(refused.refusal.status, 400), refused.refusal.status, refused.refusal.message)
         except RecordsGone:
-            return error(404, "records_gone", "The records of that process are not there, or were let go.")
+            return error(404, "records_gone", "The records of that process are gone: their files were removed.")
         except RecordsUnreadable:
             return error(404, "records_unreadable", "The records of that process are there and cannot be read.")
         except TooManyKernels as full:

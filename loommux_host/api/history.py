@@ -23,7 +23,6 @@ from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading
 from loommux_host.rendering.notebook import Part, notebook
 from loommux_host.usecases.execution_selection import Chosen, choose, of_record
 from loommux_kernel.shared.protocol import State, Stream, now
-from loommux_kernel.shared.records.reader import RecordReader
 
 log = logging.getLogger(__name__)
 
@@ -113,11 +112,11 @@ class History:
 
 def _part(life: Life) -> Part:
     try:
-        reader = RecordReader(life.records)
+        reader = life.records.reader()
     except FileNotFoundError:
         reader = None
     except sqlite3.DatabaseError:  # the other processes' records are no worse for it
-        log.exception("the records at %s cannot be read", life.records)
+        log.exception("the records at %s cannot be read", life.records.path)
         reader = None
     return Part(life.process.process, reader, life.death)
 

@@ -19,6 +19,14 @@ from loommux_kernel.shared.protocol import Origin
 #: What became of a cell whose process has died.
 NOT_RUN = "Nothing was run: send it again to run it in the new process."
 NOT_KNOWN = "Whether the cell has begun is not known: the records could not be read. Check before sending it again."
+#: What became of a cell that a kernel did not take in time.
+WITHDRAWN = "The cell was not run."
+MAY_RUN = (
+    "Whether the cell has begun, or will, is not known: look with execution_status() when the kernel answers again,"
+    " before you send it again."
+)
+#: What became of an interrupt that a kernel did not answer.
+NOT_FELT = "Whether the interrupt has reached a cell is not known."
 
 #: Everything that did nothing: ``isError`` is true, ``ok`` is false.
 REFUSALS: dict[str, Word] = {
@@ -94,8 +102,9 @@ REFUSALS: dict[str, Word] = {
         "the server has as many kernels as `max_kernels` allows", "{reason}. No kernel was opened."
     ),
     "records_gone": Word(
-        "the records of that process are not there",
-        "{kernel} has no records of that process: it never ran, or they were let go.",
+        "the records of that process are not there: somebody removed their files, or they were dropped",
+        "the records of that process of {kernel} are gone: their files were removed. What ran there has run all the"
+        " same; status() and execution_status() tell what the server still knows of it.",
     ),
     "records_unreadable": Word(
         "the records of that process are there, but are damaged or on a disk that gives errors",
@@ -204,6 +213,12 @@ def kernel_not_found(name: str, known: Sequence[str], gone: str = "", hint: str 
     return refuse("kernel_not_found", name=one_line(repr(name)), known="; ".join(filter(None, [gone, there, hint])))
 
 
+def kernel_closed(kernel: str) -> Refusal:
+    """It was closed while the call waited for its process."""
+    why = "it was closed while this call waited for its process, so nothing was run"
+    return refuse("kernel_not_found", name=one_line(repr(kernel)), known=why)
+
+
 def kernel_died(death: Death, kernel: str, lost: int | None = None, *, unknown: bool = False) -> Refusal:
     """`lost` is the number of the execution that the death ended, None if it was idle.
 
@@ -223,10 +238,8 @@ def kernel_start_failed(kernel: str, reason: str, log: str) -> Refusal:
     return refuse("kernel_start_failed", kernel=one_line(kernel), reason=one_line(reason, 500).rstrip("."), log=tail)
 
 
-def kernel_unresponsive(
-    kernel: str, seconds: float, undone: str = "Nothing was done.", held_at: str | None = None
-) -> Refusal:
-    """`undone` says in a sentence what was not done; `held_at` is what `StatusAnswer` has."""
+def kernel_unresponsive(kernel: str, seconds: float, undone: str, held_at: str | None = None) -> Refusal:
+    """`undone` says in a sentence what was not done, or is not known to be; `held_at` is what `StatusAnswer` has."""
     why = "" if held_at is None else f" {held(held_at)}"
     return refuse("kernel_unresponsive", kernel=one_line(kernel), elapsed=duration(seconds), undone=undone, why=why)
 

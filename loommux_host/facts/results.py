@@ -126,7 +126,7 @@ class CellAnswer(Answer):
 
     `body` is the whole combined output: absent (None) while running, or when it
     cannot be within the limits (`body_omitted` then says why:
-    ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``output_unreadable``,
+    ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``output_unreadable``, ``output_gone``,
     ``token_limit_unavailable`` with `omission_reason`). `recent` are the last five lines that are not blank, `tail` the
     last lines for an omission, `head` the first ones of a full output that is too large.
     `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``; for that

@@ -110,6 +110,10 @@ OMISSIONS: dict[str, Word] = {
         "the record store has not taken the output yet, or cannot be read",
         "Output omitted: its record cannot be read yet; {call} shows it once that is possible.",
     ),
+    "output_gone": Word(
+        "somebody has removed the files in which its record was",
+        "Output omitted: {amount}; it is gone, for the files of its record were removed. The cell itself has run.",
+    ),
 }
 
 #: Lines that stand beside output in a result, apart from the sentences above.

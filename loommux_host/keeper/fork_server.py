@@ -137,6 +137,15 @@ class Keeper:
         self._poll.register(listener, select.POLLIN)
         return listener
 
+    def _listen_again(self, locks: list[int]) -> None:
+        """The directory was removed and made again: so is our socket in it, and its lock is another."""
+        if self._listener is not None:
+            self._poll.unregister(self._listener)
+            self._listener.close()
+            self._listener = self._listen()
+        if locks and self._lock >= 0:
+            os.dup2(locks[0], self._lock, os.get_inheritable(self._lock))
+
     def _accept(self, listener: socket.socket) -> None:
         try:
             sock, _ = listener.accept()
@@ -190,6 +199,9 @@ class Keeper:
                 return {}, []
             case "kernels":
                 return self._kernels()
+            case "listen":
+                self._listen_again(descriptors)
+                return {}, []
             case "end":
                 with contextlib.suppress(OSError):
                     send(connection.sock, {"of": message["id"]})

@@ -8,6 +8,7 @@ Made by `server.host`; `processes.launcher` uses its provisioners.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from loommux_host.keeper.client import KeeperClient, KeeperGone
+from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.launcher import ENTER, guarding
@@ -85,6 +86,13 @@ class KeeperSupervisor:
         assert client is not None
         await client.until_warm(WARM_SECONDS)
         return client
+
+    async def listen_again(self) -> None:
+        """Somebody has removed the server's directory, which has been made again: be found by a successor there."""
+        client = self._client
+        if self._grace is not None and client is not None and not client.lost.is_set():
+            with contextlib.suppress(KeeperGone, KeeperRefused):
+                await client.listen_again(self._directory.lock)
 
     async def close(self) -> None:
         """End the keeper. The kernels have ended."""

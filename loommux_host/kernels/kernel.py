@@ -380,7 +380,9 @@ class Kernel:
         self.journal.died(life.death, number, on_purpose=bool(cause), not_for=caller)
         self.ended.append(life)
         while len(self.ended) > ENDED_KEPT:
-            self._own(self._launching.discard(self.ended.pop(0).process))
+            oldest = self.ended.pop(0)
+            oldest.records.close()
+            self._own(self._launching.discard(oldest.process))
         self._on_change(self, life, Died())
 
     def _own(self, work: Any) -> asyncio.Task[Any]:

@@ -20,6 +20,7 @@ from loommux_host.facts.results import Death
 from loommux_host.kernels.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
 from loommux_host.kernels.journal import Journaled, NoticeKey
 from loommux_host.kernels.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
+from loommux_host.kernels.record_files import RecordFiles
 from loommux_host.kernels.record_reads import in_thread, read_finished, read_latest, taken_back
 from loommux_host.kernels.relay_file import Relay
 from loommux_host.kernels.submission import Pulse, Sent
@@ -55,7 +56,7 @@ class Life:
         on_death: Callable[[Life, View | None], None],
     ) -> None:
         self.process = process
-        self.records = Path(process.launch.records)
+        self.records = RecordFiles(Path(process.launch.records))
         self.mirror = Mirror(now())
         self.pulse = Pulse()
         #: What forwarded cells say, by serial, until it was fetched.
@@ -89,7 +90,9 @@ class Life:
         """Listen to the process and catch up with what it did before."""
         self._loop = asyncio.get_running_loop()
         self._own(self._watch_exit())
+        held = self._own(in_thread(self.records.hold))
         await self._channel.open(self._heard)
+        await asyncio.wait({held})
         await self._catch_up()
 
     def begin_soon(self) -> asyncio.Task[None]:
@@ -111,6 +114,7 @@ class Life:
     def leave(self) -> list[asyncio.Task[Any]]:
         """Give up every task, for a host that goes; returns them for the owner to await."""
         self._channel.close()
+        self.records.close()
         for _, relay in self.relays.values():
             relay.close()
         for task in self._tasks:
@@ -142,7 +146,7 @@ class Life:
     def submit(self, source: str, origin: Origin, submitted_at: float, *, relay: bool = False) -> Sent:
         """Send a cell; the caller has seen that nothing runs and nothing is pending."""
         id = uuid.uuid4().hex
-        kept = str(self.records.with_name(f"relay-{id}")) if relay else None
+        kept = str(self.records.path.with_name(f"relay-{id}")) if relay else None
         submission = Submission(id, self.mirror.last_serial, origin, submitted_at, relay=kept)
         sent = self.pending = Sent(submission, source)
         self._own(self._deliver(sent))
@@ -178,6 +182,8 @@ class Life:
         if sent.view is None and (answer is None or not lost):
             await self.mend()
         if lost:
+            # A kernel that did not answer may have begun it before that; its note says so, if there is one.
+            sent.unknown = answer is None and not await in_thread(self.records.tells_what_began)
             self._decide(sent, lost=True)
 
     async def mend(self) -> None:
@@ -210,6 +216,7 @@ class Life:
         except RequestFailed:
             log.exception("a submission was not answered as agreed")
             await self.mend()
+            sent.unknown = True
             self._decide(sent, lost=True)
             return
         if reply.refused is not None:

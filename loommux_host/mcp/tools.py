@@ -74,8 +74,8 @@ Returns when the cell ends, after 10 s in all, or after 10 s without output, whi
 for the other tools.
 - "Running, …" with the last lines: the cell goes on by itself. Call wait(execution=7); never send it again.
 - "busy: …": another cell is running, nothing of yours was run. wait() or interrupt() first.
-- "kernel_died: …": the process ended earlier and its variables are gone; nothing was run. Send the cell again \
-to run it in the new process.
+- "kernel_died: …": the process has ended and its variables are gone. If it says that nothing was run, send the \
+cell again to run it in the new process.
 - "Output omitted: …": over 5,000 tokens; the last lines are shown. read_output and search_output get the rest.
 
 If the host cut this call short, the cell is still running or has ended: ask status or wait(), do not run it twice.

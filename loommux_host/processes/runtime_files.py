@@ -35,6 +35,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from loommux_host.processes.cgroups import own_group
 from loommux_host.processes.resource_limits import KernelLimits
+from loommux_kernel.shared.private_directories import make_again
 
 #: Longest path of a unix socket, without the closing zero.
 SOCKET_PATH_BYTES = 107
@@ -79,6 +80,19 @@ class ServerDirectory:
         """Every control group that those of its processes are made in."""
         own = [] if self.group is None else [self.group]
         return list(dict.fromkeys([*own, *self.limits.parents, *self._groups]))
+
+    def make_again(self) -> None:
+        """Make it again, when somebody has removed it or its owner file. Raises `DirectoryRefused`, OSError."""
+        make_again(self.path.parent.parent)
+        for directory in (self.path.parent, self.path):
+            _make_private(directory)
+        if self.lock < 0 or (self.path / OWNER).exists():
+            return
+        lock = _lock(self.path / OWNER, create=True)
+        if lock is not None:
+            os.dup2(lock, self.lock, inheritable=os.get_inheritable(self.lock))
+            os.close(lock)
+            self.note_owner()
 
     def remove(self) -> None:
         """Remove everything in it, and the user's directory when no other server has one there."""
@@ -157,6 +171,7 @@ class KernelFiles:
     def __init__(self, server: ServerDirectory, kernel_id: str, name: str, transport: str = "ipc") -> None:
         self.server = server
         self.kernel_id = kernel_id
+        self._begun = False
         short = kernel_id[:8]
         self.directory = server.path / f"k-{short}"
         self.connection_file = _where_clients_look(self.directory) / f"kernel-loommux-{slug(name)}-{short}.json"
@@ -176,10 +191,15 @@ class KernelFiles:
     ) -> KernelFiles:
         """Those of a kernel that was taken over, in a directory that is ours now."""
         made = cls.__new__(cls)
-        made.server, made.kernel_id = server, kernel_id
+        made.server, made.kernel_id, made._begun = server, kernel_id, True
         made.directory = server.path / f"k-{kernel_id[:8]}"
         made.connection_file, made._connection = connection_file, connection
         return made
+
+    @property
+    def never_begun(self) -> bool:
+        """Whether no process of the kernel was ever to be started: then nothing of it is on disk."""
+        return not self._begun
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -192,18 +212,22 @@ class KernelFiles:
         Nothing is made before: a disk or a limit that is in the way is that of a start.
         """
         try:
-            for directory in (self.server.path.parent, self.server.path):
-                _make_private(directory)  # again, when somebody cleans up the temporary directory
+            self.server.make_again()
         except DirectoryRefused as error:
             raise PermissionError(str(error)) from None
-        self.directory.mkdir(mode=0o700, exist_ok=True)
-        identity = {"kernel_id": self.kernel_id, "connection_file": str(self.connection_file)}
-        (self.directory / "kernel.json").write_text(json.dumps(identity))
+        self._begun = True
+        self.note_identity()
         path = self.directory / str(number)
         path.mkdir(mode=0o700, exist_ok=True)  # a try before may have had no descriptor to remove it with
         (path / "descriptors").mkdir(mode=0o700, exist_ok=True)
         self.write_connection_file()
         return path
+
+    def note_identity(self) -> None:
+        """Say in the kernel's directory which kernel it is, for whoever cleans up after this server."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        identity = {"kernel_id": self.kernel_id, "connection_file": str(self.connection_file)}
+        (self.directory / "kernel.json").write_text(json.dumps(identity))
 
     def group(self, number: int) -> Path | None:
         """The control group for a process, where there may be one; the name tells whose it is."""

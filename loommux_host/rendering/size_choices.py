@@ -95,6 +95,9 @@ class Carrier:
             call = f"wait(execution={facts.number})" if facts.number is not None else "wait()"
             said = OMISSIONS["output_unreadable"].text.format(call=call)
             yield Carried(omitted="output_unreadable", said=said)
+        elif answer.body_omitted == "output_gone":
+            said = OMISSIONS["output_gone"].text.format(amount=amount(facts.counts))
+            yield Carried(omitted="output_gone", said=said)
         else:
             said = OMISSIONS["token_limit_exceeded"].text.format(amount=amount(facts.counts), limit=TOKEN_LIMIT)
             shown = min(self.limits.omission_tail_lines, len(answer.tail))

@@ -40,6 +40,7 @@ from loommux_kernel.shared.protocol import now
 
 if TYPE_CHECKING:
     from loommux_host.kernels.registry import Registry
+    from loommux_host.server.directory_repair import DirectoryRepair
     from loommux_host.sessions.callers import Binder, Caller, LeaseHooks, OneKernel
     from loommux_host.succession.manifest import Identity
     from loommux_host.succession.takeover import Inheritance
@@ -48,7 +49,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: What is imported beside the first kernel's start; a call needs them, an answer to ``initialize`` does not.
-HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.message")
+HEAVY = (
+    "loommux_host.usecases.service",
+    "loommux_host.rendering.message",
+    "loommux_host.server.directory_repair",
+)
 #: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
 FINISH_SECONDS = 8.0
 #: What the start of a kernel gets once the client has said everything, while calls wait for it.
@@ -106,9 +111,14 @@ class Host:
         self._service: Service | None = None
         self._private: Private | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._endpoint: str | None = None
+        self._repair: DirectoryRepair | None = None
+        #: What else is in the directory, for when somebody has removed it.
+        self.made_again: list[Callable[[], None]] = []
 
     def publish(self, endpoint: str | None = None) -> None:
         """Tell the user's other programs of this server; `endpoint` is where an HTTP server listens."""
+        self._endpoint = endpoint
         config, directory = self.config, self.directory.path
         secret = directory / SECRET_FILE if self.control.secret() is not None else None
         server = Server(
@@ -159,6 +169,9 @@ class Host:
         place = Place(str(config.workspace), config.workspace_resolution, str(config.kernel_python))
         self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
         self._cleaning = asyncio.create_task(asyncio.to_thread(clean_up_after_dead_servers), name="clean up")
+        from loommux_host.server.directory_repair import DirectoryRepair
+
+        self._repair = DirectoryRepair(self.directory, registry, [self._make_again])
         # What is there now stays: the collector need not look at it again.
         gc.freeze()
         gc.enable()
@@ -169,8 +182,24 @@ class Host:
         if self._service is not None:
             self._service.ends_by(f"the server was asked to stop by {signal.Signals(signum).name}")
 
+    async def _make_again(self) -> None:
+        """What is in the directory, besides what the kernels themselves make again."""
+        if self._private is not None:
+            await self._private.listen_again()
+        self.publish(self._endpoint)
+        for files in list(self.files.values()):
+            if not files.never_begun:
+                files.note_identity()
+                files.write_connection_file()
+        if self.keeping is not None:
+            await self.keeping.listen_again()
+        for step in self.made_again:
+            step()
+
     async def close(self) -> None:
         """End every kernel with all that it started, remove every file."""
+        if self._repair is not None:
+            await self._repair.close()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 if self._service is not None:

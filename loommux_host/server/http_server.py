@@ -93,6 +93,7 @@ async def _serve(
             )  # fmt: skip
             memory = Memory(host.directory.path, host.identity(address(config, listener)), known)
             app.remember(memory)
+            host.made_again.append(memory.write_again)
 
         async def private() -> App:
             return app.private(host.control)

@@ -7,7 +7,7 @@ A running cell of someone who is still there is interrupted only when its number
 from __future__ import annotations
 
 from loommux_host.facts.phrases import cell, one_line, sender
-from loommux_host.facts.refusals import Refused, kernel_unresponsive, not_yours
+from loommux_host.facts.refusals import NOT_FELT, Refused, kernel_unresponsive, not_yours
 from loommux_host.facts.results import InterruptAnswer, RestartAnswer
 from loommux_host.kernels.interrupt_wait import SECONDS, Interrupted
 from loommux_host.kernels.kernel import Kernel
@@ -33,7 +33,8 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
         raise Refused(not_yours(theirs.number, kernel.name, now() - theirs.submitted_at, theirs.origin))
     outcome = await kernel.interrupt(number, sender(caller.origin()) if theirs else None)
     if outcome.result == "unresponsive":
-        raise Refused(kernel_unresponsive(kernel.name, max(kernel.facts().stale_seconds or 0.0, SECONDS)))
+        seconds = max(kernel.facts().stale_seconds or 0.0, SECONDS)
+        raise Refused(kernel_unresponsive(kernel.name, seconds, NOT_FELT))
     if theirs and outcome.view is theirs and outcome.result != "not_running":
         _tell_owner(caller, kernel, theirs, outcome)
     return InterruptAnswer(

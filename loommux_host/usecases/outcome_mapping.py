@@ -9,14 +9,15 @@ from loommux_host.facts import refusals
 from loommux_host.facts.refusals import Refused
 from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.outcomes import Busy, KernelStartFailed, NotTaken
+from loommux_host.kernels.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken
 from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.sessions.callers import Caller
 from loommux_kernel.shared.protocol import Origin, now
 
 
-def refusal(kernel: Kernel | None, error: Exception) -> Refusal:
+def refusal(kernel: Kernel | None, error: Exception, *, stopping: bool = False) -> Refusal:
+    """`stopping`: the server is; else only its kernel can be closed."""
     name = kernel.name if kernel else ""
     match error:
         case Refused():
@@ -31,6 +32,8 @@ def refusal(kernel: Kernel | None, error: Exception) -> Refusal:
             return refusals.refuse("records_behind", kernel=name)
         case RecordsUnreadable() if kernel is not None:
             return refusals.refuse("records_unreadable", kernel=name)
+        case KernelClosed() if kernel is not None and not stopping:
+            return refusals.kernel_closed(name)
         case _:
             return refusals.refuse("server_stopping")
 
@@ -56,5 +59,5 @@ def _is_mine(caller: Caller, origin: Origin) -> bool:
 def not_taken(kernel: Kernel, outcome: NotTaken, held_at: str | None) -> Refusal:
     if outcome.death is not None:
         return refusals.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
-    undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
+    undone = refusals.WITHDRAWN if outcome.withdrawn and not outcome.unknown else refusals.MAY_RUN
     return refusals.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)

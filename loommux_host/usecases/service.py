@@ -277,17 +277,12 @@ class Service:
                     answer = await work(binding)
                     await account_for(binding.kernel, answer)
                 except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
-                    answer = self._refusal(binding.kernel, error)
+                    answer = outcome_mapping.refusal(binding.kernel, error, stopping=self._stopping)
             return self._told(caller, binding, answer)
         finally:
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
-
-    def _refusal(self, kernel: Kernel, error: Exception) -> Refusal:
-        if isinstance(error, KernelClosed) and not self._stopping:
-            return refusals.kernel_not_found(kernel.name, self.registry.paths(), "it was recycled meanwhile")
-        return outcome_mapping.refusal(kernel, error)
 
     def _told(self, caller: Caller, binding: Binding, answer: Answer) -> Answer:
         kernel = binding.kernel

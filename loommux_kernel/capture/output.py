@@ -134,9 +134,7 @@ class Output:
         current_execution.set(execution.serial)
         if self.task_watch is not None:
             self.task_watch.began(execution.serial)
-        if self._loop is not None and self._descriptors.notify_fd is None and not self._polling:
-            self._polling = True
-            self._loop.call_soon_threadsafe(self._poll, self._loop)
+        self._poll_if_needed()
         self._queue.rouse()
 
     def finish(
@@ -295,12 +293,17 @@ class Output:
 
         again()
 
+    def _poll_if_needed(self) -> None:
+        if self._loop is not None and self._descriptors.unwatched and not self._polling:
+            self._polling = True
+            self._loop.call_soon_threadsafe(self._poll, self._loop)
+
     def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
         """Where no system call tells of growth: look, for as long as something may write."""
         self._descriptors.poll()
         if self._queue.items:
             self._queue.hurry()
-        if self._running is not None or self._descriptors.retired:
+        if self._descriptors.unwatched and (self._running is not None or self._descriptors.retired):
             loop.call_later(WATCH_INTERVAL, self._poll, loop)
         else:
             self._polling = False
@@ -310,7 +313,8 @@ class Output:
     def _process_started(self) -> None:
         if self.forked:
             return
-        self._descriptors.shared = True
+        self._descriptors.process_starts()
+        self._poll_if_needed()
         self._started[current_execution.get(self._queue.latest)] = None
         while len(self._started) > REMEMBERED:
             self._started.popitem(last=False)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+from time import sleep
 from typing import Any
 
 from loommux_kernel.shared.clock import monotonic
@@ -25,6 +26,8 @@ ID_VARIABLE = "LOOMMUX_KERNEL_ID"
 SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET"
 #: Seconds that a server may take to answer, beside the time it was asked to wait.
 TIMEOUT = 10.0
+#: Seconds within which a server makes its socket again when somebody has removed it.
+MADE_AGAIN = 1.5
 
 
 class DaemonError(Exception):
@@ -214,7 +217,7 @@ class Socket(socket.socket):
 
 def _connected(address: Address, deadline: float) -> Socket:
     if address.path is not None:
-        return _connect(socket.AF_UNIX, address.path, deadline)
+        return _connect_to_file(address.path, deadline)
     failure: OSError | None = None
     for family, _, _, _, where in socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM):
         try:
@@ -225,6 +228,18 @@ def _connected(address: Address, deadline: float) -> Socket:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     raise failure or OSError("no such host")
+
+
+def _connect_to_file(path: str, deadline: float) -> Socket:
+    """A file that is not there may be made again: the temporary directory was emptied, and the server lives."""
+    until = min(deadline, monotonic() + MADE_AGAIN)
+    while True:
+        try:
+            return _connect(socket.AF_UNIX, path, deadline)
+        except FileNotFoundError:
+            if monotonic() > until:
+                raise
+            sleep(0.05)
 
 
 def _connect(family: int, where: Any, deadline: float) -> Socket:

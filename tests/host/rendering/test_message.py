@@ -441,7 +441,7 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         refusals.not_yours(7, "lab", 3.0, SESSION),
         refusals.kernel_died(death, "lab", 7),
         refusals.kernel_start_failed("lab", "it exited with code 1.", "ImportError: no\n"),
-        refusals.kernel_unresponsive("lab", 5.0),
+        refusals.kernel_unresponsive("lab", 5.0, "Nothing was done."),
         refusals.refuse("server_stopping"),
         refusals.refuse("records_gone", kernel="lab"),
         refusals.refuse("records_unreadable", kernel="lab"),
