@@ -23,6 +23,7 @@ from loommux_host.kernels.outcomes import KernelClosed
 from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.mcp.parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
+from loommux_host.usecases.outcome_mapping import refused_by_the_system
 from loommux_host.version import VERSION
 from loommux_host.web.errors import error
 from loommux_host.web.json_answer import JsonAnswer
@@ -35,7 +36,7 @@ CODES = {
     "records_unreadable": 404, "records_behind": 404, "watch_not_found": 404,
     "busy": 409, "not_yours": 409, "kernel_died": 409, "kernel_busy": 409, "other_home": 409, "claimed": 409,
     "kernel_unresponsive": 409, "kernel_start_failed": 409, "too_many_kernels": 409, "idle": 409, "not_running": 409,
-    "server_stopping": 503,
+    "server_stopping": 503, "system_error": 503,
 }  # fmt: skip
 NDJSON = "application/x-ndjson"
 NOTEBOOK = "application/x-ipynb+json"
@@ -85,6 +86,9 @@ class Endpoint:
             return error(409, "too_many_kernels", str(full))
         except KernelClosed:
             return error(404, "kernel_not_found", "That kernel was recycled while this request was on its way.")
+        except (OSError, MemoryError, RuntimeError) as failure:
+            refusal = refused_by_the_system(f"{self.method} {self.path}", failure)
+            return error(503, refusal.status, refusal.message)
         return answer if isinstance(answer, Response) else JsonAnswer(answer, headers={"cache-control": "no-store"})
 
 

@@ -22,6 +22,9 @@ def mcp_url(given: str, flag: str = "") -> str:
         usable = False
     if not usable:
         raise Refused("invalid_argument", f"{flag}{given!r} is not possible: a URL like http://127.0.0.1:8801/mcp")
+    if parts.username is not None or parts.password is not None:
+        raise Refused("invalid_argument", f"{flag}{parts.scheme}://…@{parts.hostname}: every account can read a command"
+                      " line; put the token into a file and name it with --token-file")  # fmt: skip
     return given if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}{DEFAULT_PATH}"
 
 

@@ -89,7 +89,7 @@ REFUSALS: dict[str, Word] = {
     "system_error": Word(
         "the operating system refused what the call needed: it has no more processes, threads, descriptors or memory"
         " for this account, or a disk gave an error",
-        "the server could not do its part of {tool}: {error}. What was asked for may have begun: status() and"
+        "the server could not do its part of {what}: {error}. What was asked for may have begun: status() and"
         " execution_status() say what runs. Make room (end what cells have started; restart() ends all of it), then"
         " try again.",
     ),

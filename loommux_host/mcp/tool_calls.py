@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loommux_host.facts.phrases import duration
-from loommux_host.facts.refusals import invalid_argument, refuse
+from loommux_host.facts.refusals import invalid_argument
 from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
 from loommux_host.mcp.parameters import BadArgument
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # imported by whoever opens the service; a server answers bef
 log = logging.getLogger(__name__)
 
 #: What Python says when the system gives no thread.
-NO_THREAD = "can't start new thread"
 #: Tells the client of a call that goes on: elapsed seconds, the last line of output.
 Progress = Callable[[float, str], Awaitable[None]]
 #: Tools whose calls may take long enough to report progress.
@@ -79,7 +78,10 @@ class Calls:
                 answer = await ask(service, identify(), name, values, progress)
                 return await self._outcome(answer)
             except (OSError, MemoryError, RuntimeError) as error:
-                answer = _refused_by_the_system(name, error)
+                from loommux_host.usecases.outcome_mapping import refused_by_the_system  # there since the service is
+
+                answer = refused_by_the_system(name, error)
+                answer.now = now()
         return await self._outcome(answer)
 
     async def _outcome(self, answer: Answer) -> Outcome:
@@ -95,16 +97,6 @@ class Calls:
         if rendered.structured is not None:
             result["structuredContent"] = rendered.structured
         return Outcome(result, answer.delivered, answer.lost, answer.kernel)
-
-
-def _refused_by_the_system(tool: str, error: OSError | MemoryError | RuntimeError) -> Answer:
-    """What a caller is told when there is nothing left to answer with; any other error is ours, and raised again."""
-    if isinstance(error, RuntimeError) and NO_THREAD not in str(error):
-        raise error
-    log.warning("%s: %s: %s", tool, type(error).__name__, error)
-    answer = refuse("system_error", tool=tool, error=str(error) or "there is no memory left")
-    answer.now = now()
-    return answer
 
 
 def is_large(answer: Answer) -> bool:

@@ -5,6 +5,8 @@ Owns which refusal stands for which outcome and exception of `kernels`. Called b
 
 from __future__ import annotations
 
+import logging
+
 from loommux_host.facts import refusals
 from loommux_host.facts.refusals import Refused
 from loommux_host.facts.results import Refusal
@@ -14,6 +16,10 @@ from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, Record
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.sessions.callers import Caller
 from loommux_kernel.shared.protocol import Origin, now
+
+log = logging.getLogger(__name__)
+
+NO_THREAD = "can't start new thread"
 
 
 def refusal(kernel: Kernel | None, error: Exception, *, stopping: bool = False) -> Refusal:
@@ -36,6 +42,14 @@ def refusal(kernel: Kernel | None, error: Exception, *, stopping: bool = False) 
             return refusals.kernel_closed(name)
         case _:
             return refusals.refuse("server_stopping")
+
+
+def refused_by_the_system(what: str, error: OSError | MemoryError | RuntimeError) -> Refusal:
+    """What is said when there is nothing left to answer with; any other error is ours, and raised again."""
+    if isinstance(error, RuntimeError) and NO_THREAD not in str(error):
+        raise error
+    log.warning("%s: %s: %s", what, type(error).__name__, error)
+    return refusals.refuse("system_error", what=what, error=str(error) or "there is no memory left")
 
 
 def busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:

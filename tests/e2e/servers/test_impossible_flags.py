@@ -43,6 +43,7 @@ COMMANDS = [
     ["console", "--port", "{taken}"],
     ["connect", ""],
     ["connect", "ftp://x/"],
+    ["connect", "http://me:secret@x/mcp"],
     ["connect", "http://[::1"],
     ["connect", "http://x:99999/mcp"],
     ["connect", "http://x/mcp", "--token-file", "nowhere"],

@@ -72,6 +72,20 @@ async def test_every_refusal_of_every_route_has_one_shape(http: httpx2.AsyncClie
     assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
+@pytest.mark.case("X09", "X13")
+async def test_what_the_system_refuses_is_an_answer_and_the_next_request_works(
+    server: HttpServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.app._api.fleet, "snapshots", refused)
+        message = assert_refused(await http.get("/api/resources"), 503, "system_error")
+    assert "its part of GET /api/resources: [Errno 24] Too many open files." in message
+    assert (await http.get("/api/resources")).json() == {"resources": []}
+
+
 async def _refused_alike(http: httpx2.AsyncClient, endpoint: Endpoint) -> None:
     assert_refused(await ask(http, endpoint, headers={"Host": "evil.example"}), 421)
     assert_refused(await ask(http, endpoint, headers={"Origin": "http://evil.example"}), 403)
