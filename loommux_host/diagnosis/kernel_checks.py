@@ -14,7 +14,7 @@ from loommux_host.config import Config
 from loommux_host.keeper.supervisor import obstacle
 from loommux_host.processes import resource_limits
 from loommux_host.processes.cgroups import own_group
-from loommux_host.processes.runtime_files import transport_obstacles
+from loommux_host.processes.transport_keys import transport_obstacles
 
 
 @dataclass(frozen=True)

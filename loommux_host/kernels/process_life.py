@@ -41,6 +41,8 @@ EAGER_SECONDS = 10.0
 TOLD_SECONDS = 1.0
 #: By what a process ends when whoever stops the server signals all of it; SIGKILL is its init's.
 SENT_TO_ALL = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
+#: Seconds between two looks whether a kernel has made its record store.
+HOLD_PAUSE = 0.02
 T = TypeVar("T")
 
 
@@ -90,10 +92,14 @@ class Life:
         """Listen to the process and catch up with what it did before."""
         self._loop = asyncio.get_running_loop()
         self._own(self._watch_exit())
-        held = self._own(in_thread(self.records.hold))
+        self._own(self._hold_records())
         await self._channel.open(self._heard)
-        await asyncio.wait({held})
         await self._catch_up()
+
+    async def _hold_records(self) -> None:
+        """Hold them as soon as the kernel has made them."""
+        while not (await in_thread(self.records.hold) or self.gone):
+            await asyncio.sleep(HOLD_PAUSE)
 
     def begin_soon(self) -> asyncio.Task[None]:
         """As `begin`, behind the caller; it ends with this life."""

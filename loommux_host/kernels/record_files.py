@@ -13,6 +13,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from loommux_kernel.shared.records.start_note import RESERVED, Noted, begun, not
 
 log = logging.getLogger(__name__)
 
+#: A living kernel has its store written again so long after somebody has removed it, at the latest.
+AGAIN_SECONDS, LOOK_SECONDS = 4.0, 0.02
 #: What is held beside the store: the note of the last start, and what Python printed last.
 BESIDE = (start_note.NAME, unrecorded_text.FILE)
 
@@ -48,21 +51,25 @@ class RecordFiles:
         self._files: Files = ()
         self._beside: dict[str, int] = {}
         self._closed = False
+        #: The kernel has made its store, and may still write.
+        self._made, self._alive = False, True
 
-    def hold(self) -> None:
-        """Keep open what is there and is not held yet; what cannot be opened is not held."""
+    def hold(self) -> bool:
+        """Keep open what is there and is not held yet; whether there is nothing more to wait for."""
         with self._lock:
             if self._closed:
-                return
+                return True
             for name in BESIDE:
                 if name not in self._beside:
                     with contextlib.suppress(OSError):
                         self._beside[name] = os.open(self.path.with_name(name), os.O_RDONLY)
             if self._reader is None:
                 self._hold_store()
+            return self._reader is not None
 
     def _hold_store(self) -> None:
         files = files_at(self.path)
+        self._made = self._made or files[0] is not None
         try:
             reader = _HeldReader(self.path)
         except (OSError, sqlite3.Error):
@@ -84,9 +91,17 @@ class RecordFiles:
     def reader(self) -> RecordReader:
         """A reader of the store, or the one that is held when the files are gone; to be closed.
 
-        Raises FileNotFoundError when there is neither, sqlite3.Error.
+        Raises FileNotFoundError when there is neither, sqlite3.Error. A store that was removed before it was held is
+        waited for, while its kernel lives.
         """
-        return self._held() or RecordReader(self.path)
+        until = time.monotonic() + AGAIN_SECONDS
+        while True:
+            try:
+                return self._held() or RecordReader(self.path)
+            except FileNotFoundError:
+                if not (self._made and self._alive) or self._closed or time.monotonic() > until:
+                    raise
+            time.sleep(LOOK_SECONDS)
 
     def _held(self) -> _HeldReader | None:
         """The held reader, if the files that it has open are not those that are there now."""
@@ -148,6 +163,7 @@ class RecordFiles:
 
         So that its records can be completed, and read by a next server.
         """
+        self._alive = False
         held = self._held()
         if held is not None:
             write_again(held.connection, self.path)

@@ -35,6 +35,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from loommux_host.processes.cgroups import own_group
 from loommux_host.processes.resource_limits import KernelLimits
+from loommux_host.processes.transport_keys import encryption_keys
 from loommux_kernel.shared.private_directories import make_again
 
 #: Longest path of a unix socket, without the closing zero.
@@ -376,34 +377,6 @@ def _lock(path: Path, *, create: bool) -> int | None:
         os.close(fd)
         return None
     return fd
-
-
-def can_encrypt() -> bool:
-    """Whether kernels that are reached over TCP can be closed to other accounts of this machine."""
-    import zmq  # 50 ms that a start with unix sockets does not wait for
-
-    return bool(zmq.has("curve"))
-
-
-def transport_obstacles(transport: str) -> list[str]:
-    """What people have to be warned of about the way in which kernels are reached."""
-    if transport != "tcp" or can_encrypt():
-        return []
-    return [
-        'kernel_transport is "tcp", and this ZeroMQ was built without encryption: every account of this machine can'
-        f" read all cells and their output. Install a pyzmq that has it ({sys.executable} -m pip install pyzmq)"
-        + ("" if sys.platform == "win32" else ', or set kernel_transport = "ipc"')
-    ]
-
-
-def encryption_keys() -> dict[str, str]:
-    """What a connection file says of keys (`kernels.encryption`); nothing where ZeroMQ was built without them."""
-    if not can_encrypt():
-        return {}
-    import zmq
-
-    public, secret = zmq.curve_keypair()
-    return {"curve_publickey": public.decode(), "curve_secretkey": secret.decode()}
 
 
 def _free_ports(count: int) -> list[int]:

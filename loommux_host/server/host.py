@@ -32,7 +32,7 @@ from loommux_host.processes.launcher import KernelFiles, Launcher, clean_up_afte
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.resource_limits import find as find_limits
 from loommux_host.processes.running_servers import Server, boot_id, publish
-from loommux_host.processes.runtime_files import transport_obstacles
+from loommux_host.processes.transport_keys import transport_obstacles
 from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
 from loommux_kernel.shared.clock import uptime

@@ -18,8 +18,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-#: As many as one piece of our work has open at once, and as many again.
-COUNT = 8
+#: As many as one piece of our work has open at once, and as many again; of few, no more than this part.
+COUNT, PART = 8, 32
 #: The process, or the system, has no more descriptors.
 NO_MORE = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -34,12 +34,14 @@ class Reserve:
         self._held: list[int] = []
         self._identity: tuple[int, int] | None = None
         self._lent = 0
+        self._count = 0
 
     def fill(self) -> None:
         """Hold as many as there should be, as far as there are any."""
         if sys.platform == "win32":  # thousands for each process, and no way to tell whose one is
             return
         with self._lock, contextlib.suppress(OSError):
+            self._count = self._count or max(1, min(COUNT, _limit() // PART))
             self._fill()
 
     def spend(self, work: Callable[..., T], *arguments: object) -> T:
@@ -70,14 +72,14 @@ class Reserve:
 
     def _fill(self) -> None:
         """Ends of one pipe, whose identity nobody else's descriptor has."""
-        if len(self._held) >= COUNT:
+        if len(self._held) >= self._count:
             return
         self._held = [fd for fd in self._held if self._is_ours(fd)]
         if not self._held:
             read, write = os.pipe()
             os.close(write)
             self._held, self._identity = [read], _identity(read)
-        while len(self._held) < COUNT:
+        while len(self._held) < self._count:
             self._held.append(os.dup(self._held[0]))
 
     def _close(self, fd: int) -> None:
@@ -89,6 +91,16 @@ class Reserve:
             return _identity(fd) == self._identity
         except OSError:
             return False
+
+
+def _limit() -> int:
+    """How many descriptors this process may have."""
+    if sys.platform == "win32":
+        return COUNT * PART
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return COUNT * PART if soft == resource.RLIM_INFINITY else soft
 
 
 def _identity(fd: int) -> tuple[int, int]:

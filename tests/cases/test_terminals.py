@@ -62,6 +62,8 @@ def invocations(pid: int, workspace: Path) -> dict[str, list[list[str]]]:
         ],
         "kernelspec": [["kernelspec", "remove", "--prefix", config], ["kernelspec", ACTS]],
         "restart": [["restart", *at, "lab"], ["restart", *at, "lab", "--json"], ["restart", *at, ACTS]],
+        "create": [["create", *at, ACTS], ["create", *at, f"a/{ACTS}"], ["create", *at, "made", "--json"]],
+        "release": [["release", *at, ACTS], ["release", *at, "lab"], ["release", *at, "lab", "--json"]],
         "recycle": [["recycle", *at, ACTS], ["recycle", *at, "lab", "--force"]],
         "": [[ACTS], [f"--{ACTS}"], ["--server", "--config", config], ["--server", "--path", ACTS]],
     }  # fmt: skip

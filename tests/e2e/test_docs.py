@@ -27,7 +27,7 @@ from loommux_host import cli, settings
 from loommux_host.command_line import server_options
 from loommux_host.command_line.catalogue import COMMANDS, fill
 from loommux_host.command_line.dispatch import everything
-from loommux_kernel.shared.header import parse
+from loommux_kernel.shared.header import USAGE, parse
 from tests.e2e.driving import PATIENCE, Agent, Place
 from tests.e2e.http_driving import Web
 
@@ -233,7 +233,7 @@ def flags_of(text: str) -> set[str]:
 
 def test_every_cell_that_is_shown_begins_with_a_header_that_a_kernel_reads() -> None:
     fences = [text for page in PAGES for _, text in FENCE.findall(page.read_text())]
-    headers = [line for text in fences for line in text.splitlines() if line.startswith("%%loommux")]
+    headers = [line for text in fences for line in text.splitlines() if line.startswith("%%loommux") and line != USAGE]
     assert len(headers) > 4
     for line in headers:
         header = parse(re.split(r" {3,}", line)[0] + "\n1\n")

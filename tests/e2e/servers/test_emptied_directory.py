@@ -111,7 +111,7 @@ async def test_every_cell_is_told_as_what_it_did_and_once_that_records_may_be_in
         assert "<image/png>" in outline(results[-1])
         assert "50,001 characters" in await call("run_cell", freeform="n += 1; print('y' * 50000)")
         assert "50,001 characters" in await call("wait")
-        assert "[lines 1–1 of 1]" in await call("read_output", max_chars=50)
+        assert "[lines 1–1 of 1, characters 1–50 of 50,000" in await call("read_output", max_chars=50)
         assert "[lines 1–3 of 300]" in await call("read_output", execution=1, line_range="1:3")
         assert "hi\n3" in await call("run_cell", freeform="import os; os.system('echo hi'); print(n)")
         assert "In [5]" in await call("status")
@@ -163,6 +163,7 @@ async def test_a_death_after_it_is_told_with_what_the_cell_had_printed(start: St
 async def test_a_directory_that_cannot_be_made_again_is_told_once_with_what_helps(start: Start, place: Place) -> None:
     async with start() as agent:
         await agent.run("print('before')")
+        assert await lines_of(agent) == ["before"]  # the server has opened the records
         shutil.rmtree(place.temporary)
         place.temporary.write_text("no directory")  # so that nobody can make one, root included
         results = [await agent.run("print('y' * 50000)")]

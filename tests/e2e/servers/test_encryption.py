@@ -16,8 +16,8 @@ import pytest
 import zmq
 from jupyter_client.connect import write_connection_file
 
-from loommux_host.processes import runtime_files
-from loommux_host.processes.runtime_files import transport_obstacles
+from loommux_host.processes import transport_keys
+from loommux_host.processes.transport_keys import transport_obstacles
 from tests.e2e.driving import Agent, Place, Start, configure, connected, foreign
 
 pytestmark = pytest.mark.anyio
@@ -134,4 +134,4 @@ def test_without_encryption_a_start_warns(monkeypatch: pytest.MonkeyPatch) -> No
     assert transport_obstacles("ipc") == []
     [warning] = transport_obstacles("tcp")
     assert "every account of this machine can read all cells and their output" in warning
-    assert runtime_files.encryption_keys() == {}
+    assert transport_keys.encryption_keys() == {}

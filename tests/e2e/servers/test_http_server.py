@@ -161,9 +161,12 @@ async def test_also_when_it_listens_on_a_unix_socket_and_another_address_was_inh
 
 #: Where a cell finds the secret: arguments and environments of all processes, and what the server wrote for its kernel.
 SECRETS = """\
-import glob, os, sys
+import glob, os
+from urllib.parse import unquote
+server = os.path.dirname(unquote(os.environ["LOOMMUX_CONTROL_URL"].removeprefix("http+unix://")))
+assert len(os.listdir(server)) > 3
 paths = glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ")
-paths += [path for path in glob.glob(os.path.dirname(sys.argv[1]) + "/**", recursive=True) if os.path.isfile(path)]
+paths += [path for path in glob.glob(server + "/**", recursive=True) if os.path.isfile(path)]
 def holds(path):
     try: return b"correct-horse" + b"-battery" in open(path, "rb").read()
     except OSError: return False

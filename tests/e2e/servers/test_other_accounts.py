@@ -19,8 +19,8 @@ import pytest
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
+from tests.e2e.accounts import Accounts, Found, two_accounts
 from tests.e2e.driving import COMMAND, PATIENCE, mcp_client, text_of, until
-from tests.e2e.servers.accounts import Accounts, Found, two_accounts
 from tests.e2e.trees import below
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")]

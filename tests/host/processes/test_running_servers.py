@@ -9,12 +9,20 @@ import sys
 import psutil
 import pytest
 
-from loommux_host.processes.running_servers import Server
+from loommux_host.processes.running_servers import Server, boot_id
 
 
 def server(pid: int) -> Server:
     return Server(
-        pid=pid, version="1", started_at=0, uptime=1e12, workspace="/", transport="stdio", control_url="", python=""
+        pid=pid,
+        version="1",
+        started_at=0,
+        uptime=1e12,
+        workspace="/",
+        transport="stdio",
+        control_url="",
+        python="",
+        boot=boot_id(),
     )
 
 

@@ -443,6 +443,8 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         refusals.kernel_start_failed("lab", "it exited with code 1.", "ImportError: no\n"),
         refusals.kernel_unresponsive("lab", 5.0, "Nothing was done."),
         refusals.refuse("server_stopping"),
+        refusals.refuse("claimed", kernel="lab", name="lab", holder="ann", since="14:02"),
+        refusals.refuse("system_error", what="status", error="Too many open files"),
         refusals.refuse("records_gone", kernel="lab"),
         refusals.refuse("records_unreadable", kernel="lab"),
         refusals.refuse("records_behind", kernel="lab"),

@@ -15,7 +15,7 @@ from pathlib import Path
 CLONE_NEWNS = 0x20000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 LIBC = ctypes.CDLL(None, use_errno=True)
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def needed() -> list[Path]:
