@@ -213,9 +213,10 @@ def kernel_not_found(name: str, known: Sequence[str], gone: str = "", hint: str 
     return refuse("kernel_not_found", name=one_line(repr(name)), known="; ".join(filter(None, [gone, there, hint])))
 
 
-def kernel_closed(kernel: str) -> Refusal:
-    """It was closed while the call waited for its process."""
-    why = "it was closed while this call waited for its process, so nothing was run"
+def kernel_closed(kernel: str, *, unknown: bool = False) -> Refusal:
+    """It was closed while the call waited for its process; `unknown`: the cell was on its way and may have begun."""
+    what = "whether the cell has begun is not known" if unknown else "so nothing was run"
+    why = f"it was closed while this call waited for its process, {what}"
     return refuse("kernel_not_found", name=one_line(repr(kernel)), known=why)
 
 

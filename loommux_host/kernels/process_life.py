@@ -98,8 +98,10 @@ class Life:
 
     async def _hold_records(self) -> None:
         """Hold them as soon as the kernel has made them."""
+        pause = HOLD_PAUSE
         while not (await in_thread(self.records.hold) or self.gone):
-            await asyncio.sleep(HOLD_PAUSE)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, QUIET_SECONDS)
 
     def begin_soon(self) -> asyncio.Task[None]:
         """As `begin`, behind the caller; it ends with this life."""

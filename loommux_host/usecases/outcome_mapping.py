@@ -73,5 +73,7 @@ def _is_mine(caller: Caller, origin: Origin) -> bool:
 def not_taken(kernel: Kernel, outcome: NotTaken, held_at: str | None) -> Refusal:
     if outcome.death is not None:
         return refusals.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
+    if kernel.closed:
+        return refusals.kernel_closed(kernel.name, unknown=outcome.unknown or not outcome.withdrawn)
     undone = refusals.WITHDRAWN if outcome.withdrawn and not outcome.unknown else refusals.MAY_RUN
     return refusals.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)
