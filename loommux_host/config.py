@@ -15,9 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from loommux_host.settings import ConfigDirectory, ConfigError, ResolveWorkspace, Settings, described, read_directory
+from loommux_host.settings import (
+    ConfigDirectory,
+    ConfigError,
+    ResolveWorkspace,
+    Settings,
+    described,
+    read_directory,
+    read_token,
+    require_private,
+)
 
-__all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load"]
+__all__ = ["CONFIG_DIRECTORY", "Config", "ConfigError", "Settings", "load", "read_token", "require_private"]
 
 CONFIG_DIRECTORY = ".loommux"
 DEFAULT_HOST = "127.0.0.1"

@@ -22,6 +22,8 @@ CONFIG_FILE = "config.py"
 STARTUP_DIRECTORY = "startup"
 STARTUP_SUFFIXES = {".py", ".ipy"}
 
+#: A token is guessed as often as somebody likes; so many random letters and digits are beyond that.
+LEAST_TOKEN_CHARACTERS = 16
 #: A kernel that does nothing needs half of it.
 LEAST_MEMORY_BYTES = 128 << 20
 
@@ -99,10 +101,6 @@ def _seconds(value: object, _: Path) -> float:
     return _number(value, 1e-3, "a positive number of seconds")
 
 
-def _grace(value: object, _: Path) -> float:
-    return _number(value, 0, "a number of seconds, 0 or more")
-
-
 def _integer(minimum: int, maximum: int | None = None) -> Callable[[object, Path], int]:
     words = f"an integer of at least {minimum:,}" if maximum is None else f"an integer from {minimum:,} to {maximum:,}"
 
@@ -154,11 +152,12 @@ def _python(value: object, _: Path) -> str:
     return os.fspath(value)  # as it was written: a / at its end says that it is a path
 
 
-def _file(value: object, directory: Path) -> Path:
+def _token_file(value: object, directory: Path) -> Path:
     words = "the path of a file that exists, or None"
     path = _path(value, directory, words)
     if not path.is_file():
         raise ValueError(words)
+    read_token(path)
     return path
 
 
@@ -177,10 +176,10 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "named_activity_timeout_seconds": _seconds,
     "heartbeat_interval_seconds": _seconds,
     "heartbeat_timeout_seconds": _seconds,
-    "connection_grace_seconds": _grace,
+    "connection_grace_seconds": _seconds,
     "sweep_interval_seconds": _seconds,
-    "orphan_grace_seconds": _grace,
-    "adopt_grace_seconds": _grace,
+    "orphan_grace_seconds": _seconds,
+    "adopt_grace_seconds": _seconds,
     "records_budget_bytes": _integer(65_536),
     "omission_tail_lines": _integer(0, 20),
     "max_result_bytes": _integer(10_000),
@@ -190,7 +189,7 @@ CHECKS: Mapping[str, Callable[[object, Path], Any]] = {
     "kernel_transport": _one_of("tcp") if sys.platform == "win32" else _one_of("ipc", "tcp"),
     "kernel_memory_limit_bytes": _optional(_integer(LEAST_MEMORY_BYTES)),
     "kernel_cpu_limit": _optional(_cores),
-    "auth_token_file": _optional(_file),
+    "auth_token_file": _optional(_token_file),
     "allowed_hosts": _names,
     "activity_feed": _boolean,
 }
@@ -320,3 +319,43 @@ def require_trusted(path: Path, status: os.stat_result | None = None) -> None:
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         what = f"-R go-w {path}" if path.is_dir() else f"go-w {path}"  # what is in it is looked at too
         raise ConfigError("config_untrusted", f"others may write {path}; chmod {what}")
+
+
+# -- the token -------------------------------------------------------------------
+
+
+def read_token(path: Path) -> str:
+    """The token in a file of this account alone. Raises `ConfigError`."""
+    try:
+        with path.open() as file:
+            require_private(path, os.fstat(file.fileno()))
+            token = file.read().strip()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError("config_invalid_setting", f"auth_token_file {path} cannot be read: {error}") from None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError("config_invalid_setting", f"auth_token_file {path} has to hold one printable ASCII word")
+    if len(token) < LEAST_TOKEN_CHARACTERS:
+        raise ConfigError(
+            "config_invalid_setting",
+            f"the token in {path} has {len(token)} characters; allowed: at least {LEAST_TOKEN_CHARACTERS},"
+            " best random ones: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    return token
+
+
+def require_private(path: Path, status: os.stat_result) -> None:
+    """Only this account, and root, may own a secret; nobody else may read or write it (not looked at on Windows).
+
+    A file of root's may let a group read it: there is no other way to hand it to an account.
+    """
+    if sys.platform == "win32":
+        return
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError("config_untrusted", f"{path} belongs to user {status.st_uid}, not to you; it holds a secret")
+    closed = stat.S_IRWXG | stat.S_IRWXO
+    if status.st_uid == 0 and os.geteuid() != 0:
+        closed &= ~stat.S_IRGRP
+    if status.st_mode & closed:
+        raise ConfigError(
+            "config_untrusted", f"others may read or write {path}, which holds a secret; chmod 600 {path}"
+        )

@@ -28,7 +28,7 @@ from traitlets.config import Config
 from loommux_kernel import startup
 from loommux_kernel.capture.iopub import Capture
 from loommux_kernel.kernel import GatedKernel
-from loommux_kernel.shared.clock import keep_time
+from loommux_kernel.shared.clock import keep_time, monotonic
 from loommux_kernel.shared.protocol import PROTOCOL_VERSION, LaunchFile, now
 from loommux_kernel.shared.records.relay import RelayedWriter
 
@@ -55,6 +55,9 @@ class KernelApp(IPKernelApp):
     kernel_class = Type(GatedKernel)
     shell: Any
     shell_channel_thread: Any
+    control_thread: Any
+    #: Whether the loop serves: from then on only the server ends it.
+    _serving = False
     launch = AnyTrait()
     capture = AnyTrait()
     #: Nothing of the command line is ipykernel's.
@@ -74,7 +77,7 @@ class KernelApp(IPKernelApp):
 
     @default("ipython_dir")
     def _ipython_dir_default(self) -> str:
-        return str(Path(self.launch.records).with_name("ipython"))
+        return self.launch.profile or str(Path(self.launch.records).with_name("ipython"))
 
     def _open_writer(self, on_trouble: Any) -> RelayedWriter:
         return RelayedWriter(Path(self.launch.records), self.launch.records_budget_bytes, on_trouble)
@@ -86,7 +89,7 @@ class KernelApp(IPKernelApp):
         return ProfileDir(location=self.ipython_dir)
 
     def init_profile_dir(self) -> None:
-        """The default: one of this process's own, which goes with it."""
+        """The default: the kernel's own, which goes with it; what `%store` keeps there outlives a restart."""
 
     def parse_command_line(self, argv: Any = None) -> None:
         """Nothing of it is ipykernel's; looking costs a tenth of the start."""
@@ -125,6 +128,7 @@ class KernelApp(IPKernelApp):
     def init_control(self, context: Any) -> None:
         """Without the thread that ipykernel has for subshells: one cell at a time, and 1 ms less for each."""
         super().init_control(context)
+        self.control_thread.io_loop.asyncio_loop.time = monotonic  # of cells the clocks may stand still
         unused, self.shell_channel_thread = self.shell_channel_thread, None
         unused.io_loop.close()
 
@@ -148,16 +152,43 @@ class KernelApp(IPKernelApp):
         # after the user's handlers, whose output is recorded, and before ipykernel's, which end the IOPub thread
         atexit.register(self.capture.close)
 
+    def exit(self, exit_status: int | str | None = 0) -> None:
+        """Code that finds this app does not end the process with it."""
+        if self._serving:
+            self.kernel.stop()
+        super().exit(exit_status)
+
+    def close(self) -> None:
+        """At the process's end; code that calls it would take the sockets from under its kernel."""
+        if self._serving:
+            self.kernel.stop()
+        super().close()
+
     def start(self) -> None:
         """Serve until the server asks to stop."""
         self.kernel.start()
+        self._serving = True
         self.io_loop = self.kernel.io_loop
+        self.kernel.loop.time = monotonic  # `await asyncio.sleep(1)` takes a second also where clocks are frozen
         # With PYTHONDEVMODE or PYTHONASYNCIODEBUG every cell over 0.1 s would be reported, into its own output.
         self.kernel.loop.slow_callback_duration = math.inf
         self.io_loop.add_callback(lambda: self.kernel.spawn(self._begin()))
-        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that is interrupted
-            with contextlib.suppress(KeyboardInterrupt):
+        while not self.kernel.stopping:  # a cell may stop the loop, or leave work on it that fails
+            try:
                 self.io_loop.start()
+            except BaseException as error:
+                self._left_by(error)
+        self._serving = False
+
+    def _left_by(self, error: BaseException) -> None:
+        if error is self.kernel.interrupts.raised:
+            return
+        self.kernel.leave_if_forked(error)
+        try:
+            self.kernel.strays.out_of_loop(error)
+        except BaseException:  # the same error: the loop cannot be used any more
+            self._serving = False
+            raise
 
     async def _begin(self) -> None:
         try:
@@ -198,8 +229,11 @@ def without_debugpy() -> Any:
 
 def run(launch: LaunchFile) -> None:
     """Be the kernel process."""
+    # Scripts that are pasted read their arguments: they find none, as in IPython, and no path of ours.
+    sys.argv, sys.orig_argv = ["ipython"], [sys.executable]
     if launch.clock is not None:
         keep_time(launch.clock)
+    _limit_descriptors(launch.extra.get("descriptor_limit"))
     os.chdir(launch.workspace)
     log_fd = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     faulthandler.enable(log_fd)
@@ -210,6 +244,17 @@ def run(launch: LaunchFile) -> None:
         app.log.exception("the start failed")
         os._exit(1)
     app.start()
+    sys.argv = ["ipython"]  # runpy takes it for a list that has something in it
+
+
+def _limit_descriptors(soft: int | None) -> None:
+    """The user's own limit, which the server has raised for itself."""
+    if soft is None or sys.platform == "win32":
+        return
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def _logger(path: str) -> logging.Logger:

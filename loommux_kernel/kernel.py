@@ -12,8 +12,10 @@ import asyncio
 import contextlib
 import sys
 import threading
+from collections.abc import Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import zmq
 from traitlets import Type
 
 from loommux_kernel import startup
+from loommux_kernel.capture.execution_steps import Finished
 from loommux_kernel.capture.notices import Notices
 from loommux_kernel.executions.end_states import End, end_of, message_of
 from loommux_kernel.executions.gate import Execution, Gate, Refusal, Request
@@ -32,6 +35,8 @@ from loommux_kernel.running.control_requests import Control
 from loommux_kernel.running.foreign_clients import Clients
 from loommux_kernel.running.interrupts import Interrupts
 from loommux_kernel.running.message_intake import ListeningKernel, refused
+from loommux_kernel.running.stray_failures import StrayFailures
+from loommux_kernel.shared.header import without_order_mark
 from loommux_kernel.shared.protocol import (
     METADATA_KEY,
     Counts,
@@ -112,6 +117,12 @@ class GatedKernel(ListeningKernel):
         """The loop that cells run on."""
         return self.io_loop.asyncio_loop  # type: ignore[attr-defined]
 
+    def start(self) -> None:
+        """Begin to take messages, and to tell what fails on the loop between cells."""
+        super().start()
+        self.strays = StrayFailures(self.loop, self.capture.failed, lambda: self.interrupts.aim.armed)
+        self.interrupts.stray = self.strays.of_handler
+
     # -- cells ----------------------------------------------------------------------
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
@@ -146,8 +157,14 @@ class GatedKernel(ListeningKernel):
         self._reply(stream, ident, parent, content, metadata)
         if content["status"] == "error" and asked.stop_on_error and not (asked.silent or server):
             self._abort_queued(parent["header"]["session"])
-        if admission is not None and self.capture.started_processes(admission.serial):
-            self.interrupts.offspring.remember()
+        if admission is not None:
+            self._remember_processes(admission)
+
+    def _remember_processes(self, execution: Execution) -> None:
+        """What it has left running is no later cell's; should that not be seen, it is older than those."""
+        if self.capture.started_processes(execution.serial):
+            with contextlib.suppress(OSError):
+                self.interrupts.offspring.remember()
 
     def _leave_what_was_taken_back(self, submission: Submission | None) -> None:
         """A server that got no answer has said that its cell is not run, unless we are first."""
@@ -159,7 +176,7 @@ class GatedKernel(ListeningKernel):
                     self.gate.withdraw(submission.id)
 
     def _request(self, asked: Asked, parent: dict[str, Any]) -> Request:
-        blank = not asked.code or asked.code.isspace()
+        blank = not without_order_mark(asked.code).strip()
         date = parent["header"].get("date")
         submission = asked.submission
         return Request(
@@ -174,9 +191,10 @@ class GatedKernel(ListeningKernel):
     async def _recorded(
         self, execution: Execution, asked: Asked, parent: dict[str, Any]
     ) -> tuple[dict[str, Any], Reply]:
-        self._begin(execution, parent, asked.submission.relay if asked.submission is not None else None)
-        if not asked.silent:
-            self._publish_execute_input(asked.code, parent, execution.number or self.shell.execution_count)
+        with self._aside(execution):
+            self._begin(execution, parent, asked.submission.relay if asked.submission is not None else None)
+            if not asked.silent:
+                self._publish_execute_input(asked.code, parent, execution.number or self.shell.execution_count)
         self.cell_input.sent = asked.code
         try:
             content = await self.do_execute(
@@ -205,18 +223,32 @@ class GatedKernel(ListeningKernel):
                 f"IPython's counter had been set back to {count}; numbering goes on at In [{number}]",
             )
 
+    @contextlib.contextmanager
+    def _aside(self, execution: Execution) -> Iterator[None]:
+        """Our own work beside a cell: what goes wrong with it is told, and decides nothing about the cell."""
+        try:
+            yield
+        except Exception as error:
+            self.log.exception("beside execution %d", execution.serial)
+            told = f"the kernel failed beside this cell, which went on: {type(error).__name__}: {message_of(error)}"
+            with contextlib.suppress(Exception):
+                self.notices.give(execution.serial, told)
+
     def _finish(self, execution: Execution) -> Reply:
         """Nothing of it runs any more: record how it ended, then let the next one in."""
         end = end_of(self.error, self.interrupts.aim.hits)
         self.error = None
-        self.interrupts.disarm()
+        with self._aside(execution):
+            self.interrupts.disarm()
         if end.state is State.INTERRUPTED and self.interrupts.unaimed:
-            self.notices.give(execution.serial, "interrupted by a SIGINT from outside the server")
+            self.notices.give(execution.serial, "interrupted by a SIGINT that the server has not sent")
         if end.state is State.INTERRUPTED and execution.origin.kind is OriginKind.CLIENT:
             self._say_who_interrupted(execution)
         self.notices.end(execution.serial)
         completed_at = now()
-        finished = self.capture.finish(execution, end.state, end.ename, end.evalue, completed_at)
+        finished = Finished(recorded=False)
+        with self._aside(execution):
+            finished = self.capture.finish(execution, end.state, end.ename, end.evalue, completed_at)
         with self.lock:
             self.gate.end(execution.serial, count=self.shell.execution_count)
         sys.stdout, sys.stderr = self._stdout, self._stderr  # ipykernel flushes what is there, next
@@ -268,7 +300,12 @@ class GatedKernel(ListeningKernel):
         self, stream: Any, ident: Any, parent: dict[str, Any], content: dict[str, Any], metadata: dict[str, Any]
     ) -> None:
         """Send it now, not when the loop comes round to it; what arrived meanwhile is taken then."""
-        self.session.send(stream.socket, "execute_reply", content, parent, metadata=metadata, ident=ident)
+        send = partial(self.session.send, stream.socket, "execute_reply", metadata=metadata, ident=ident)
+        try:
+            send(content, parent)
+        except (TypeError, ValueError):  # code has put what is no JSON into it, and its sender waits
+            self.log.exception("the reply was sent without its payload")
+            send(content | {"payload": [], "user_expressions": {}}, parent)
         if stream.socket.get(zmq.EVENTS) & zmq.POLLIN:  # asking took the news away from the loop
             stream.flush(zmq.POLLIN)
 
@@ -315,8 +352,7 @@ class GatedKernel(ListeningKernel):
         with overdue, startup.as_script(path, self.shell.user_ns):
             self.error = await self.run_file(path, source)
         reply = self._finish(execution)
-        if self.capture.started_processes(execution.serial):
-            self.interrupts.offspring.remember()
+        self._remember_processes(execution)
         return End(reply.state, reply.ename, reply.evalue)
 
     def say_startup(self, text: str) -> None:

@@ -8,13 +8,14 @@ it says that it is ready.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from loommux_kernel.executions import native_threads
 from loommux_kernel.executions.end_states import End
+from loommux_kernel.executions.native_threads import Flag
 from loommux_kernel.shared.protocol import Origin, OriginKind, State
 
 SUFFIXES = (".py", ".ipy")
@@ -45,13 +46,12 @@ class Limit:
             self.reached = True
             interrupt()
 
-        timer = threading.Timer(self.seconds, up)
-        timer.daemon = True
-        timer.start()
+        over = Flag()
+        native_threads.start(lambda: over.wait(self.seconds) or up())
         try:
             yield
         finally:
-            timer.cancel()
+            over.set()
 
 
 def files(directory: Path) -> list[Path]:
@@ -68,7 +68,7 @@ async def run_all(directory: Path, runner: Runner, limit_seconds: float) -> None
         return
     for path in found:
         try:
-            source = path.read_text(encoding="utf-8")
+            source = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             runner.say_startup(f"{path.name} cannot be read: {error}")
             continue

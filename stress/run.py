@@ -1,4 +1,4 @@
-"""One run: servers, sixteen clients, the watchdog, and the end, after which nothing may be left."""
+"""One run: servers, seventeen clients, the watchdog, and the end, after which nothing may be left."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from random import Random
 from typing import Protocol
 
 from stress.clients import Mover, Unlucky
+from stress.cornered import Cornered, cornered_place
 from stress.desks import Desk, Official, Requests
 from stress.report import Report
 from stress.sharing import Attached, Ledger, Sharer
@@ -26,7 +27,8 @@ from tests.e2e.http_driving import Session, Web, web
 
 MODERN = "2026-07-28"
 SHARED = "the shared lab"
-#: Clients by kind. With one that moves, one over stdio and one attached Jupyter client they are sixteen.
+#: Clients by kind. With one that moves, one over stdio and one attached Jupyter client they are sixteen; the
+#: seventeenth has a server of its own that lives at its limits.
 OFFICIAL, DROPPING, MODERNS, SHARERS = 4, 3, 4, 2
 #: Seconds that a client may go on with its last cell.
 LAST = 180.0
@@ -39,20 +41,22 @@ class Client(Protocol):
 
 async def run(seed: int, seconds: float) -> Report:
     report = Report(seed, seconds)
-    with _place() as shared, _place() as own:
+    with _place() as shared, _place() as own, cornered_place() as corner:
+        cornered = Cornered(corner, Random(f"{seed} c"), report.did)
         unlucky = Unlucky("u", own, Random(f"{seed} u"), report.did)
         async with web(shared, "--result-mode", "structured") as server:
             async with watching(server.base, server.process.pid) as pulses:
-                await _clients(server, unlucky, report)
+                await _clients(server, unlucky, cornered, report)
             await _recycled(server, report)
         code = server.process.returncode
         if code != 0:
             report.faults.append(f"the server ended with {code}")
-        try:
-            await unlucky.last()
-        except Untrue as untrue:
-            report.faults.append(str(untrue))
-        for place in (shared, own):
+        for client in (unlucky, cornered):
+            try:
+                await client.last()
+            except Untrue as untrue:
+                report.faults.append(str(untrue))
+        for place in (shared, own, corner):
             _nothing_left(place, report)
         [pulse] = pulses
         report.pulse = pulse.summary()
@@ -61,13 +65,13 @@ async def run(seed: int, seconds: float) -> Report:
     return report
 
 
-async def _clients(server: Web, unlucky: Unlucky, report: Report) -> None:
+async def _clients(server: Web, unlucky: Unlucky, cornered: Cornered, report: Report) -> None:
     def chance(name: str) -> Random:
         return Random(f"{report.seed} {name}")
 
     ledger, did = Ledger(SHARED), report.did
     async with AsyncExitStack() as stack:
-        clients: dict[str, Client] = {"u": unlucky}
+        clients: dict[str, Client] = {"u": unlucky, "c": cornered}
 
         async def official(mode: str, **headers: str) -> Desk:
             return Official(await stack.enter_async_context(server.agent(mode, **headers)))

@@ -20,15 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 #: What each package imports, from the faces down: a row names only rows below it. A module of a root is its own row.
 #: What is loaded by name stands in `LOADED`: the table of commands loads the one that is meant, against the arrows.
 HOST = {
-    "cli": "command_line config mcp processes server",
+    "cli": "command_line config init mcp processes server",
     "client": "",
     "enter": "keeper",
     "commands": "bridge command_line config console diagnosis facts installation jupyter mcp succession web",
     "diagnosis": "command_line config facts installation interpreters keeper processes version",
     "installation": "command_line",
     "bridge": "command_line mcp",
-    "command_line": "config processes succession version",
-    "jupyter": "kernels version",
+    "command_line": "config facts processes succession version",
+    "jupyter": "facts kernels version",
     "server": "api config console facts interpreters keeper kernels leases mcp processes sessions succession"
     " token_counting usecases version web",
     "api": "console facts kernels leases mcp processes rendering sessions usecases version web",
@@ -42,10 +42,10 @@ HOST = {
     "leases": "",
     "kernels": "config facts processes",
     "keeper": "init processes",
-    "init": "",
     "processes": "facts",
-    "token_counting": "facts",
+    "token_counting": "facts init",
     "facts": "",
+    "init": "",
     "config": "interpreters settings",
     "interpreters": "",
     "settings": "",

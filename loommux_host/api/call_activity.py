@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from loommux_host.facts.phrases import one_line
+from loommux_host.facts.phrases import one_line, without_handles
 from loommux_host.mcp.tool_calls import Calls, Outcome, Progress
 
 if TYPE_CHECKING:  # a server over stdio answers before they are there
@@ -57,10 +57,13 @@ class WatchedCalls(Calls):
 
 
 def _one_line(result: Mapping[str, Any]) -> str:
-    """A result's first line; when that only opens it, with its last, which says how it came out."""
+    """A result's first line; when that only opens it, with its last, which says how it came out.
+
+    Nothing of the environment's envelope, and no handle: both are told to the caller alone.
+    """
     from loommux_host.rendering.forgery_guard import OPENING  # imported beside the first kernel's start
 
     text = next((block["text"] for block in result["content"] if block["type"] == "text"), "")
-    lines = [line for line in text.partition(OPENING)[0].splitlines() if line.strip()] or [text]
-    first, last = lines[0], lines[-1]
+    lines = [line for line in text.partition(OPENING)[0].splitlines() if line.strip()] or [""]
+    first, last = without_handles(lines[0]), without_handles(lines[-1])
     return one_line(f"{first} {last}" if first.endswith(":") and len(lines) > 1 else first.removesuffix(":"), SHOWN)

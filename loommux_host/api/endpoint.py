@@ -15,15 +15,18 @@ from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from loommux_host.facts.refusals import Refused, invalid_argument
+from loommux_host.kernels.outcomes import KernelClosed
 from loommux_host.kernels.record_reads import RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.mcp.parameters import LARGEST_INTEGER, TEXT, BadArgument, Kind, Parameter
+from loommux_host.usecases.outcome_mapping import refused_by_the_system
 from loommux_host.version import VERSION
 from loommux_host.web.errors import error
+from loommux_host.web.json_answer import JsonAnswer
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ CODES = {
     "records_unreadable": 404, "records_behind": 404, "watch_not_found": 404,
     "busy": 409, "not_yours": 409, "kernel_died": 409, "kernel_busy": 409, "other_home": 409, "claimed": 409,
     "kernel_unresponsive": 409, "kernel_start_failed": 409, "too_many_kernels": 409, "idle": 409, "not_running": 409,
-    "server_stopping": 503,
+    "server_stopping": 503, "system_error": 503,
 }  # fmt: skip
 NDJSON = "application/x-ndjson"
 NOTEBOOK = "application/x-ipynb+json"
@@ -76,12 +79,17 @@ class Endpoint:
         except Refused as refused:
             return error(CODES.get(refused.refusal.status, 400), refused.refusal.status, refused.refusal.message)
         except RecordsGone:
-            return error(404, "records_gone", "The records of that process are not there, or were let go.")
+            return error(404, "records_gone", "The records of that process are gone: their files were removed.")
         except RecordsUnreadable:
             return error(404, "records_unreadable", "The records of that process are there and cannot be read.")
         except TooManyKernels as full:
             return error(409, "too_many_kernels", str(full))
-        return answer if isinstance(answer, Response) else JSONResponse(answer, headers={"cache-control": "no-store"})
+        except KernelClosed:
+            return error(404, "kernel_not_found", "That kernel was recycled while this request was on its way.")
+        except (OSError, MemoryError, RuntimeError) as failure:
+            refusal = refused_by_the_system(f"{self.method} {self.path}", failure)
+            return error(503, refusal.status, refusal.message)
+        return answer if isinstance(answer, Response) else JsonAnswer(answer, headers={"cache-control": "no-store"})
 
 
 def routes(endpoints: Sequence[Endpoint]) -> list[Route]:

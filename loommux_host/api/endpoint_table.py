@@ -67,8 +67,7 @@ def _setting(name: str) -> Parameter:
     """A lease setting as an argument; the policy itself has the last word on its value."""
     if name == "lease_mode":
         return Parameter(name, one_of(*Mode), "What proves that a client is there.")
-    least = 0 if name.endswith("_grace_seconds") else 0.001
-    return Parameter(name, _span(least, LARGEST_INTEGER), f"Setting {name} of config.py.")
+    return Parameter(name, _span(0.001, LARGEST_INTEGER), f"Setting {name} of config.py.")
 
 
 POLICY = [_setting(name) for name in SETTINGS]
@@ -187,6 +186,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("GET", "/api/lease-policy", "The lease policy.", api.lease_policy, errors=NONE),
         Endpoint("PUT", "/api/lease-policy", "Begin a generation of it.", api.change_policy, body=POLICY, errors=NONE),
         Endpoint("GET", "/api/events", "What happens.", api.events, query=RECENT, errors=NONE, media_type=EVENTS),
+        Endpoint("GET", "/api/login", "What lets a browser in: its token.", api.ways_in, errors=NONE),
         Endpoint("POST", "/api/login", "Let this browser in.", api.login, body=TOKEN, errors=NONE),
         Endpoint("GET", "/api/health", "Whether the server is there.", api.health, errors=NONE),
         Endpoint("GET", "/api/openapi.json", "This description.", description, errors=NONE),

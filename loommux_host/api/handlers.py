@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from loommux_host.api.console_views import POWERLESS, ConsoleViews, Which, Window
 from loommux_host.api.endpoint import CODES, NDJSON, NOTEBOOK, Arguments
@@ -40,6 +40,7 @@ from loommux_host.usecases.fleet import Fleet
 from loommux_host.usecases.rights import Rights
 from loommux_host.usecases.service import Service
 from loommux_host.web.errors import error
+from loommux_host.web.json_answer import JsonAnswer
 from loommux_kernel.shared.protocol import Stream
 
 
@@ -221,6 +222,9 @@ class Api:
     async def health(self, request: Request, arguments: Arguments) -> dict[str, Any]:
         return {"ok": True, "status": "running", "kernels": len(self.fleet.registry), **self.about}
 
+    async def ways_in(self, request: Request, arguments: Arguments) -> dict[str, Any]:
+        return {"by": "token"}
+
     async def login(self, request: Request, arguments: Arguments) -> Response:
         return login(self.token, arguments["token"], request.headers.get("origin"))
 
@@ -252,7 +256,7 @@ class Api:
         fields = rendered.structured or {}
         if not fields.get("ok"):
             return error(CODES.get(fields["status"], 400), fields["status"], fields.get("message") or fields["status"])
-        return JSONResponse(fields, headers={"cache-control": "no-store"})
+        return JsonAnswer(fields, headers={"cache-control": "no-store"})
 
 
 def _which(arguments: Arguments) -> Which:

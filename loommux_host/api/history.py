@@ -14,8 +14,6 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio.to_thread
-
 from loommux_host.api.activity import News
 from loommux_host.facts.phrases import one_line
 from loommux_host.facts.results import ExecutionFacts
@@ -25,7 +23,6 @@ from loommux_host.kernels.record_reads import RecordsGone, in_thread, reading
 from loommux_host.rendering.notebook import Part, notebook
 from loommux_host.usecases.execution_selection import Chosen, choose, of_record
 from loommux_kernel.shared.protocol import State, Stream, now
-from loommux_kernel.shared.records.reader import RecordReader
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +112,11 @@ class History:
 
 def _part(life: Life) -> Part:
     try:
-        reader = RecordReader(life.records)
+        reader = life.records.reader()
     except FileNotFoundError:
         reader = None
     except sqlite3.DatabaseError:  # the other processes' records are no worse for it
-        log.exception("the records at %s cannot be read", life.records)
+        log.exception("the records at %s cannot be read", life.records.path)
         reader = None
     return Part(life.process.process, reader, life.death)
 
@@ -134,7 +131,7 @@ async def _pieces(texts: Iterator[str], parts: list[Part]) -> AsyncGenerator[str
         return "".join(pieces)
 
     try:
-        while text := await anyio.to_thread.run_sync(some):
+        while text := await in_thread(some):
             yield text
     finally:
         for part in parts:

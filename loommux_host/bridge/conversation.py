@@ -83,6 +83,11 @@ class Bridge:
         if self._in_flight.get(key) is task:
             del self._in_flight[key]
 
+    async def answered(self) -> None:
+        """Wait until nothing is in flight."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def leave(self, seconds: float) -> None:
         """Give what is in flight so long to end; the cells of what does not go on."""
         if self._tasks:

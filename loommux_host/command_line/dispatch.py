@@ -6,13 +6,12 @@ a command or a shell asks, so a server's start never pays for it.
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from loommux_host.command_line import server_options
 from loommux_host.command_line.catalogue import COMMANDS, fill
-from loommux_host.command_line.reporting import guarded
+from loommux_host.command_line.reporting import Parser, guarded, say
 
 EXIT_USAGE = 2
 
@@ -25,9 +24,9 @@ def dispatch(arguments: Sequence[str]) -> int:
 
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else "see loommux --help"
-        sys.stderr.write(f"loommux: there is no command {name!r}; {hint}\n")
+        say(f"there is no command {name!r}; {hint}")
         return EXIT_USAGE
-    parser = ArgumentParser(prog=f"loommux {name}", allow_abbrev=False)
+    parser = Parser(prog=f"loommux {name}", allow_abbrev=False)
     module = fill(name, parser)
     # Mixed, for `logs report --process 1 8`; what `--` means only the other knows.
     parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args

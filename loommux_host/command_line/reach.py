@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loommux_host.command_line.reporting import Refused
+from loommux_host.facts.phrases import one_line
 from loommux_host.processes.running_servers import DirectoryRefused, Server, living_servers
 from loommux_host.succession import takeover
 from loommux_host.succession.takeover import Waiting
@@ -70,7 +71,9 @@ class Found:
 
     @property
     def shown(self) -> str:
-        return f"{self.snapshot['path']} (id {self.snapshot['resource_id'][:8]}, server {self.place.server.pid})"
+        return (
+            f"{one_line(self.snapshot['path'])} (id {self.snapshot['resource_id'][:8]}, server {self.place.server.pid})"
+        )
 
 
 def server_argument(parser: ArgumentParser) -> None:
@@ -114,10 +117,11 @@ def waiting() -> list[Waiting]:
 
 def wait_for(left: Waiting) -> str:
     """What waits, and for what."""
-    names, one = ", ".join(left.kernels), len(left.kernels) == 1
+    names, one = ", ".join(map(one_line, left.kernels)), len(left.kernels) == 1
+    where = f"{left.server.endpoint} in {one_line(left.server.workspace, 1000)}"
     return (
         f"{'kernel' if one else 'kernels'} {names} of the server {left.server.pid}, which is gone,"
-        f" {'waits' if one else 'wait'} for the next one at {left.server.endpoint} in {left.server.workspace}"
+        f" {'waits' if one else 'wait'} for the next one at {where}"
     )
 
 

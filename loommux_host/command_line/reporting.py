@@ -1,18 +1,22 @@
 """How a command ends: exit codes, a refusal with its status word, text for people or JSON for programs.
 
 Every command speaks through here, so that all do it the same way: what was asked for goes to
-stdout, everything else to stderr; with ``--json`` stdout carries JSON alone.
+stdout, everything else to stderr; with ``--json`` stdout carries JSON alone. Nobody else writes
+there, since every character that others have chosen (names, output, paths, what clients call
+themselves) passes here on its way to a terminal: what would act on that is shown, not done.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loommux_host.facts.phrases import visible
 from loommux_kernel.shared.transport import DaemonError
 
 DONE, FAILED, USAGE, REFUSED, RUNNING, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -85,16 +89,44 @@ def guarded(run: Callable[[Namespace], int], options: Namespace) -> int:
 
 def show(text: str) -> None:
     """A line of what was asked for."""
-    sys.stdout.write(f"{text}\n")
+    show_output(f"{text}\n")
+
+
+def show_output(text: str) -> None:
+    """A piece of what was asked for, at once: lines that may go on."""
+    sys.stdout.write(visible(text))
+    sys.stdout.flush()
 
 
 def show_json(value: Mapping[str, Any] | list[Any]) -> None:
     """The answer for a program: one JSON value on a line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    show_output(as_json(value) + "\n")
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which what would act on a terminal is escaped as JSON does it, so that no character is lost."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(c if visible(c) == c else f"\\u{ord(c):04x}" for c in text) if visible(text) != text else text
 
 
 def say(text: str) -> None:
     """A line beside the answer."""
-    sys.stderr.write(f"loommux: {text}\n")
+    sys.stderr.write(visible(f"loommux: {text}\n"))
     sys.stderr.flush()
+
+
+class LogFormatter(logging.Formatter):
+    """For a server's log: no record looks like another, and none acts on a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).replace("\n", "\n  ")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+class Parser(ArgumentParser):
+    """A command line's parser; what it says of words that it was given is shown as everything else is."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(visible(message) if message else message, file)

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from loommux_host.command_line import catalogue
+from loommux_host.command_line.reporting import Parser
 from loommux_host.config import CONFIG_DIRECTORY, DEFAULT_HOST, DEFAULT_PATH, DEFAULT_PORT
 from loommux_host.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-def parser() -> argparse.ArgumentParser:
+#: Paths at which MCP may be served: what needs no escape and is no pattern; and those that have other uses.
+MCP_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~+=@-]+)+/?")
+OURS = re.compile(r"/(api|console|servers)(/|$)")
+
+
+def parser() -> Parser:
     """The flags of the server, as contract 2 lists them."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="loommux",
         description="Persistent, inspectable IPython for AI agents, as an MCP server over stdio."
         " Not a sandbox: cells run with the full rights of this account.",
@@ -95,9 +102,13 @@ def _check_flags(options: argparse.ArgumentParser, parsed: argparse.Namespace) -
             options.error(f"--uds: a socket's path has at most {SOCKET_PATH_BYTES} bytes")
     if parsed.port is not None and not 0 <= parsed.port <= 65535:
         options.error(f"--port is {parsed.port}; allowed: 0 to 65535")
+    for flag in ("config", "host", "uds"):
+        if getattr(parsed, flag) == "":
+            options.error(f"--{flag} is empty; leave it out for the default")
     path = DEFAULT_PATH if parsed.path is None else parsed.path
-    if not path.startswith("/") or path.rstrip("/") in ("", "/api") or path.startswith("/api/"):
-        options.error(f"--path is {path!r}; allowed: a path that starts with / and is not /, /api or below /api")
+    if not MCP_PATH.fullmatch(path) or OURS.match(path):
+        allowed = "a path like /mcp of letters, digits and -._~+=@, not below /api, /console or /servers"
+        options.error(f"--path is {path!r}; allowed: {allowed}")
 
 
 def completion_code(shell: str) -> str:

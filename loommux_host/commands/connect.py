@@ -52,8 +52,8 @@ def endpoint(options: Namespace) -> Endpoint:
     if options.url.startswith("unix:"):
         path = options.url.removeprefix("unix:")
         return Endpoint(f"http://localhost{DEFAULT_PATH}", options.resource, token, uds=path)
-    parts = urlsplit(options.url)
-    if parts.scheme == "http+unix":
+    if options.url.startswith("http+unix://"):
+        parts = urlsplit(options.url)
         where = parts.path if parts.path not in ("", "/") else DEFAULT_PATH
         return Endpoint(f"http://localhost{where}", options.resource, token, uds=unquote(parts.netloc))
     return Endpoint(mcp_url(options.url), options.resource, token)
@@ -70,7 +70,7 @@ async def _forward(to: Endpoint, wire: tuple[int, int]) -> None:
     out = writer(write, gone.set)
     async with Remote(to) as remote:
         bridge = Bridge(remote, out.write)
-        lines = Reader(read, bridge.receive, gone.set)
+        lines = Reader(read, bridge.receive, gone.set, bridge.answered)
         try:
             await gone.wait()
         finally:

@@ -1,19 +1,34 @@
 """Open the console for all of your servers, those over stdio included.
 
 A small server on loopback shows every living server of this account through its private
-socket. The address that is printed lets one browser in, once; the page ends with this command.
+socket. The address that is printed lets one browser in, once; the page ends with this command. A browser that
+may not read temporary files (one from snap or flatpak) opens nothing by itself: give it the printed address.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import signal
 import socket
+import tempfile
+import threading
 import webbrowser
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
 
 from loommux_host.command_line.reporting import DONE, Refused, say
+
+PAGE = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}">
+<title>loommux console</title>
+<a href="{address}">Open the console</a>
+"""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -41,14 +56,36 @@ async def _serve(listener: socket.socket, *, browser: bool) -> None:
     stop = asyncio.Event()
     gateway = Gateway()
     address = gateway.address(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    for name in ("SIGINT", "SIGTERM"):
-        with contextlib.suppress(NotImplementedError):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        with contextlib.suppress(AttributeError, NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(getattr(signal, name), stop.set)
     say(f"console for one browser, until Ctrl+C: {address}")
-    if browser:
-        await asyncio.to_thread(webbrowser.open, address)
 
     async def end() -> None:
         return
 
-    await WebServer(gateway.asgi, stop, end).serve(sockets=[listener])
+    with contextlib.ExitStack() as pages:
+        if browser:
+            page = pages.enter_context(opening_page(address))
+            gateway.on_login = pages.close
+            # some return when the browser is closed, and nobody waits for that at the end
+            threading.Thread(target=open_in_browser, args=(page.as_uri(),), daemon=True).start()
+        await WebServer(gateway.asgi, stop, end).serve(sockets=[listener])
+
+
+def open_in_browser(page: str) -> None:
+    if not webbrowser.open(page):
+        say("no browser could be opened here; open the address above in one")
+
+
+@contextlib.contextmanager
+def opening_page(address: str) -> Iterator[Path]:
+    """A page of this account alone that leads to the address, for as long as the block lasts.
+
+    A browser is told what to open on its command line, which everybody on the machine can read.
+    """
+    with tempfile.TemporaryDirectory(prefix="loommux-console-") as directory:
+        page = Path(directory) / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(PAGE.format(address=html.escape(address, quote=True)), encoding="utf-8")
+        yield page

@@ -28,7 +28,9 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    flags = (["--config", options.config] if options.config else []) + (["--spawn"] if options.spawn else [])
+    flags = (["--config", options.config] if options.config is not None else []) + (
+        ["--spawn"] if options.spawn else []
+    )
     found: list[Check] = []
     for check in _checks(flags, with_trial=not options.no_trial):
         found.append(check)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from loommux_host.command_line.reach import find, kernel_argument
-from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
+from loommux_host.command_line.reporting import (
+    DONE,
+    Refused,
+    as_json,
+    json_argument,
+    say,
+    show_json,
+    show_output,
+)
 
 SECONDS = 300.0
 
@@ -27,7 +35,7 @@ def run(options: Namespace) -> int:
     where = f"/api/resources/{found.snapshot['resource_id']}/notebook"
     notebook = found.place.daemon.ask_raw("GET", where, timeout=SECONDS)
     if options.file == "-":
-        sys.stdout.buffer.write(notebook)
+        show_output(as_json(json.loads(notebook), indent=1) + "\n")
         return DONE
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from loommux_host.command_line.reach import Place, places, server_argument, wait_for, waiting
 from loommux_host.command_line.reporting import DONE, FAILED, json_argument, say, show, show_json
-from loommux_host.facts.phrases import cell
+from loommux_host.facts.phrases import cell, one_line
 from loommux_host.succession.takeover import Waiting
 
 COLUMNS = ("KERNEL", "ID", "STATE", "CELL", "IDLE", "MEMORY", "CELLS", "HELD BY")
@@ -39,7 +39,8 @@ def _code(found: list[Place]) -> int:
 
 
 def _fields(place: Place) -> dict[str, Any]:
-    server = {name: value for name, value in asdict(place.server).items() if name != "uptime"}  # the system's
+    of_the_system = {"uptime", "boot"}
+    server = {name: value for name, value in asdict(place.server).items() if name not in of_the_system}
     return {**server, "kernels": list(place.kernels), "trouble": place.trouble}
 
 
@@ -51,7 +52,7 @@ def _left(one: Waiting) -> dict[str, Any]:
 def _shown(place: Place) -> str:
     server = place.server
     where = f" at {server.endpoint}" if server.endpoint else ""
-    head = f"server {server.pid}, {server.transport}{where}, in {server.workspace}"
+    head = f"server {server.pid}, {server.transport}{where}, in {one_line(server.workspace, 1000)}"
     if place.trouble:
         return f"{head}\n  does not answer: {place.trouble}"
     if not place.kernels:
@@ -59,7 +60,7 @@ def _shown(place: Place) -> str:
     # Children stand below their home.
     homes = {kernel["resource_id"]: kernel["path"] for kernel in place.kernels}
     ordered = sorted(place.kernels, key=lambda k: (homes.get(k["home"] or k["resource_id"], ""), bool(k["home"])))
-    rows = [COLUMNS, *map(_row, ordered)]
+    rows = [COLUMNS, *(tuple(map(one_line, _row(kernel))) for kernel in ordered)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join([head, *(f"  {line}" for line in lines)])

@@ -5,15 +5,15 @@ All of it, however long it is, goes to stdout; which cell it is goes to stderr.
 
 from __future__ import annotations
 
-import sys
 import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from loommux_host.command_line.output_follower import Following
+from loommux_host.command_line.output_pieces import Pieces
 from loommux_host.command_line.reach import Found, find, kernel_argument
-from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json
-from loommux_host.facts.phrases import duration
+from loommux_host.command_line.reporting import DONE, Refused, json_argument, say, show_json, show_output
+from loommux_host.facts.phrases import duration, one_line
 from loommux_kernel.shared.api_client import DaemonError
 from loommux_kernel.shared.protocol import Stream
 
@@ -59,9 +59,14 @@ def _lines(options: Namespace, found: Found) -> int:
     )
     if options.json:
         show_json(read)
-    else:
-        say(_headed(found.handle.execution_status(read["execution"], read["process"])))
-        sys.stdout.write(f"{read['text']}\n" if read.get("text") else "")
+        return DONE
+    say(_headed(found.handle.execution_status(read["execution"], read["process"])))
+    if read["first_line"] is not None and read["text"] is not None:
+        show_output(f"{read['text']}\n")
+    elif read["first_line"] is not None:
+        pieces = Pieces(found, read["execution"], read["process"], options.stream)
+        for text in pieces.of_lines(read["first_line"], read["last_line"]):
+            show_output(text)
     return DONE
 
 
@@ -73,8 +78,7 @@ def _one(options: Namespace, found: Found, facts: dict[str, Any]) -> dict[str, A
     pieces: list[str] = []
     for text in following:
         if not options.json:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            show_output(text)
         elif options.follow:
             show_json({"event": "output", "execution": facts["execution"], "text": text})
         else:
@@ -114,7 +118,7 @@ def _next(found: Found, before: dict[str, Any]) -> dict[str, Any]:
 
 def _headed(facts: dict[str, Any]) -> str:
     number = "[ ]" if facts["execution"] is None else f"[{facts['execution']}]"
-    source = (facts.get("source") or "").strip().partition("\n")[0][:100]
+    source = one_line((facts.get("source") or "").strip().partition("\n")[0], 100)
     return (
         f"In {number} of process {facts['process']}, {facts['status']}, {duration(facts['elapsed_seconds'])}: {source}"
     )

@@ -13,7 +13,16 @@ from typing import Any
 
 from loommux_host.command_line.output_follower import Following
 from loommux_host.command_line.reach import Found, complete_kernels, find, server_argument
-from loommux_host.command_line.reporting import DONE, FAILED, RUNNING, Refused, json_argument, say, show_json
+from loommux_host.command_line.reporting import (
+    DONE,
+    FAILED,
+    RUNNING,
+    Refused,
+    json_argument,
+    say,
+    show_json,
+    show_output,
+)
 from loommux_host.facts.phrases import duration
 from loommux_kernel.shared.api_client import DaemonError
 
@@ -77,8 +86,7 @@ def _followed(following: Following, *, quiet: bool) -> None:
         try:
             for text in following:
                 if not quiet:
-                    sys.stdout.write(text)
-                    sys.stdout.flush()
+                    show_output(text)
                     at_line_start = text.endswith("\n")
             if not at_line_start and sys.stdout.isatty():
                 sys.stderr.write("\n")  # what is said of the cell has a line of its own

@@ -1,7 +1,8 @@
 // What a person can do to kernels. Whatever ends something says first what that is.
 
 import { ask } from "./api.js";
-import { cellName, copy, headline, html, plural, sender, size, span } from "./lib.js";
+import { configurations } from "./configuration.js";
+import { cellName, copy, headline, html, plural, sender, short, size, span } from "./lib.js";
 import { dialog, say } from "./parts.js";
 import { childrenOf, kernels, needsLook, servers } from "./store.js";
 
@@ -30,10 +31,10 @@ function losses(chosen, { process = false } = {}) {
   const lines = [];
   for (const kernel of chosen) {
     const cell = running(kernel);
-    if (cell) lines.push(html`<li>${cell}, in <b>${kernel.name}</b></li>`);
+    if (cell) lines.push(html`<li>${cell}, in <b><bdi>${short(kernel.name)}</bdi></b></li>`);
     const working = new Set([...kernel.leases.filter((l) => l.held).map((l) => l.holder || "a session"), ...kernel.attached_clients]);
-    if (working.size) lines.push(html`<li>the work of ${[...working].join(", ")} in <b>${kernel.name}</b></li>`);
-    if (kernel.rss_bytes) lines.push(html`<li>all variables of <b>${kernel.name}</b> (the process holds ${size(kernel.rss_bytes)})</li>`);
+    if (working.size) lines.push(html`<li>the work of ${[...working].join(", ")} in <b><bdi>${short(kernel.name)}</bdi></b></li>`);
+    if (kernel.rss_bytes) lines.push(html`<li>all variables of <b><bdi>${short(kernel.name)}</bdi></b> (the process holds ${size(kernel.rss_bytes)})</li>`);
   }
   if (!process) {
     const cells = chosen.reduce((sum, kernel) => sum + kernel.execution_count, 0);
@@ -61,10 +62,10 @@ function confirm({ title, verb, says, lines, act }) {
 }
 
 export function interrupt(kernel, cell = kernel.current_execution) {
-  if (!cell) return say(`${kernel.name} runs nothing.`);
+  if (!cell) return say(`${short(kernel.name)} runs nothing.`);
   const body = cell.execution == null ? {} : { execution: cell.execution };
   confirm({
-    title: `Interrupt ${cellName(cell)} of ${kernel.name}?`,
+    title: `Interrupt ${cellName(cell)} of ${short(kernel.name)}?`,
     verb: "Interrupt",
     says: html`Only this cell and the processes it started. Variables stay. ${sender(cell.origin)} is told.`,
     lines: [html`<li>${running({ ...kernel, current_execution: cell })}</li>`],
@@ -78,14 +79,14 @@ export function interrupt(kernel, cell = kernel.current_execution) {
 
 export const restart = (kernel) =>
   confirm({
-    title: `Restart ${kernel.name}?`,
+    title: `Restart ${short(kernel.name)}?`,
     verb: "Restart",
     says: "A new process takes the place of the old one. Records stay. Whoever works here is told.",
     lines: losses([kernel], { process: true }),
     act: () =>
       carryOut(
         () => ask(kernel.base, pathOf(kernel, "restart"), { body: {} }),
-        (answer) => `${kernel.name} has process ${answer.new_process} now (pid ${answer.new_pid}).`,
+        (answer) => `${short(kernel.name)} has process ${answer.new_process} now (pid ${answer.new_pid}).`,
       ),
   });
 
@@ -95,16 +96,16 @@ export function recycle(chosen) {
   const tops = chosen.filter((kernel) => !chosen.some((one) => one.resource_id === kernel.home));
   const extra = all.length - chosen.length;
   confirm({
-    title: chosen.length === 1 ? `Recycle ${chosen[0].name}?` : `Recycle ${chosen.length} kernels?`,
+    title: chosen.length === 1 ? `Recycle ${short(chosen[0].name)}?` : `Recycle ${chosen.length} kernels?`,
     verb: chosen.length === 1 ? "Recycle" : `Recycle ${plural(all.length, "kernel")}`,
     says: html`The kernel ends for good${extra > 0 ? html`, with ${plural(extra, "child", "children")}` : ""}. Whoever comes back to it is told that it was recycled here.`,
     lines: losses(all),
     act: async () => {
+      const ended = [];
       for (const kernel of tops) {
-        await carryOut(() => ask(kernel.base, pathOf(kernel, "recycle"), { body: { force: true } }));
+        if (await carryOut(() => ask(kernel.base, pathOf(kernel, "recycle"), { body: { force: true } }))) ended.push(short(kernel.name));
       }
-      const left = tops.filter((one) => kernels.value.some((k) => k.resource_id === one.resource_id && k.failed));
-      if (!left.length) say(`Recycled ${tops.map((kernel) => kernel.name).join(", ")}.`);
+      if (ended.length) say(`Recycled ${ended.length > 5 ? plural(ended.length, "kernel") : ended.join(", ")}.`);
     },
   });
 }
@@ -122,7 +123,7 @@ export function rename(kernel) {
       );
     };
     return html`<form onSubmit=${go}>
-      <h2 id="dialog-title">Rename ${kernel.name}</h2>
+      <h2 id="dialog-title">Rename <bdi>${short(kernel.name)}</bdi></h2>
       <label>New name <input name="name" value=${kernel.name} maxlength="256" required autofocus /></label>
       <p class="quiet">Whoever works here is told. A taken name gets a number.</p>
       <footer><button type="button" onClick=${close}>Cancel</button><button type="submit" class="primary">Rename</button></footer>
@@ -146,53 +147,45 @@ export async function exportNotebook(kernel) {
 
 // -- what is copied --------------------------------------------------------------------------
 
-const Copied = ({ label, text }) => html`<figure class="copied">
-  <figcaption><span>${label}</span><button type="button" onClick=${() => (copy(text), say("Copied."))}>Copy</button></figcaption>
-  <pre tabindex="0" aria-label=${label}>${text}</pre>
+const Copied = ({ label, name = label, text, note }) => html`<figure class="copied">
+  <figcaption><span>${label}</span><button type="button" aria-label=${`Copy: ${name}`} onClick=${() => (copy(text), say("Copied."))}>Copy</button></figcaption>
+  <pre tabindex="0" aria-label=${name}>${text}</pre>
+  ${note && html`<p class="quiet">${note}</p>`}
 </figure>`;
 
 export function attach(kernel) {
-  const command = kernel.attach_command;
-  if (!command) return say(`${kernel.name} has no process to attach to.`, true);
-  const qt = command.replace(" jupyter_console ", " qtconsole ");
-  dialog.value = (close) => html`<h2 id="dialog-title">Attach to ${kernel.name}</h2>
-    <p>Any Jupyter client works: its cells share names and numbers with the agent’s, and the agent is told of them.</p>
-    <${Copied} label="In a terminal" text=${command} />
-    <${Copied} label="Qt console" text=${qt} />
-    <${Copied} label="Connection file" text=${kernel.connection_file} />
+  if (!kernel.attach_command) return say(`${short(kernel.name)} has no process to attach to.`, true);
+  dialog.value = (close) => html`<h2 id="dialog-title">Attach to <bdi>${short(kernel.name)}</bdi></h2>
+    <p>Any Jupyter client works: its cells share names and numbers with the agent’s, and the agent is told of them. With the first two, Ctrl-C interrupts the running cell.</p>
+    <${Copied} label="In a terminal" text=${`loommux attach ${kernel.resource_id}`} />
+    <${Copied} label="In a window" text=${`loommux attach ${kernel.resource_id} --qtconsole`} />
+    <${Copied} label="Jupyter’s terminal client" text=${kernel.attach_command} />
+    <${Copied} label="Qt console" text=${kernel.qtconsole_command} />
+    <${Copied} label="Connection file, for other clients" text=${kernel.connection_file} />
     <footer><button type="button" onClick=${close} autofocus>Close</button></footer>`;
 }
 
-/** Configuration of common hosts so that they work in this kernel, [host, file, text]. */
-export function configurations(kernel, health) {
-  if (health?.transport === "stdio") {
-    const server = { command: health.python ?? "python", args: ["-m", "loommux_host"], cwd: health.workspace };
-    const text = JSON.stringify({ mcpServers: { loommux: { command: "loommux" } } }, null, 2);
-    return [["Any host", "its own server over stdio: a private kernel for each client", text, server]];
-  }
-  const url = `${health?.endpoint ?? location.origin}${health?.mcp_path ?? "/mcp"}`;
-  const named = kernel.scope === "named" || kernel.home;
-  const headers = named ? { "X-Loommux-Resource": encodeURIComponent(kernel.name) } : {};
-  if (health?.token_needed) headers.Authorization = "Bearer YOUR_TOKEN";
-  const json = (value) => JSON.stringify(value, null, 2);
-  const flags = Object.entries(headers).map(([name, value]) => ` \\\n  --header "${name}: ${value}"`);
-  const toml = Object.entries(headers).map(([name, value]) => `"${name}" = "${value}"`);
-  const remote = Object.entries(headers).flatMap(([name, value]) => ["--header", `${name}:${value}`]);
-  return [
-    ["Claude Code", "in a terminal", `claude mcp add --transport http loommux ${url}${flags.join("")}`],
-    ["Cursor", ".cursor/mcp.json", json({ mcpServers: { loommux: { url, headers } } })],
-    ["VS Code", ".vscode/mcp.json", json({ servers: { loommux: { type: "http", url, headers } } })],
-    ["Codex", "~/.codex/config.toml", `[mcp_servers.loommux]\nurl = "${url}"\n${toml.length ? `http_headers = { ${toml.join(", ")} }\n` : ""}`],
-    ["Claude Desktop", "claude_desktop_config.json", json({ mcpServers: { loommux: { command: "npx", args: ["-y", "mcp-remote", url, ...remote] } } })],
-  ];
-}
-
-export function configure(kernel) {
-  const health = servers.value.find((one) => one.id === kernel.server)?.health;
-  const home = kernel.home ? kernels.value.find((one) => one.resource_id === kernel.home) ?? kernel : kernel;
-  const hosts = configurations({ ...home, home: null }, health);
-  dialog.value = (close) => html`<h2 id="dialog-title">MCP configuration for ${home.name}</h2>
+export async function configure(kernel) {
+  const home = (kernel.home && kernels.value.find((one) => one.resource_id === kernel.home)) || kernel;
+  const known = servers.value.find((one) => one.id === kernel.server)?.health;
+  // The page for all servers knows less of each than the server itself.
+  const own = await ask(kernel.base, "/api/health").catch(() => ({}));
+  const hosts = configurations(home, { ...known, ...own });
+  dialog.value = (close) => html`<h2 id="dialog-title">MCP configuration for <bdi>${short(home.name)}</bdi></h2>
     ${home.scope === "private" && html`<p>This kernel is private to its session; a client configured so gets a kernel of its own. Rename does not change that.</p>`}
-    <div class="hosts">${hosts.map(([host, file, text]) => html`<${Copied} key=${host} label=${html`<b>${host}</b> <span class="quiet">${file}</span>`} text=${text} />`)}</div>
+    <div class="hosts">${hosts.map(({ host, file, text, note }) => html`<${Copied} key=${host} name=${`${host}, ${file}`} label=${html`<b>${host}</b> <span class="quiet">${file}</span>`} text=${text} note=${note} />`)}</div>
     <footer><button type="button" onClick=${close} autofocus>Close</button></footer>`;
+}
+
+/** An address for one more browser, at the page of all servers. */
+export async function invite() {
+  try {
+    const { ticket } = await ask("", "/api/ticket", { body: {} });
+    dialog.value = (close) => html`<h2 id="dialog-title">Open the console in another browser</h2>
+      <p>This address lets in one browser, once. A newer one replaces it.</p>
+      <${Copied} label="Address" text=${`${location.origin}/#token=${ticket}`} />
+      <footer><button type="button" onClick=${close} autofocus>Close</button></footer>`;
+  } catch (error) {
+    say(`No address: ${error.message}`, true);
+  }
 }

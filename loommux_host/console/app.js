@@ -2,33 +2,36 @@
 
 import * as acts from "./acts.js";
 import { Activity } from "./activity.js";
+import { kernelAt, parse, unbind, withKernel, wordNow } from "./addresses.js";
 import { ask, locked } from "./api.js";
 import { Fleet, keys as fleetKeys } from "./fleet.js";
 import { KernelPage } from "./kernel.js";
-import { effect, html, render, signal, view } from "./lib.js";
+import { effect, html, plural, render, signal, view } from "./lib.js";
+import { Login, login } from "./login.js";
 import { Dialog, Toasts, dialog, say } from "./parts.js";
-import { begin, connection, kernelOf, kernels, outdated, servers } from "./store.js";
+import { begin, connection, kernels, ofAll, outdated, servers } from "./store.js";
 
 // -- where we are --------------------------------------------------------------------------
-
-/** #/, #/activity, #/kernel/ID/CELL/LINE?tab=…&stream=… */
-function parse(hash) {
-  const [path, search] = hash.replace(/^#\/?/, "").split("?");
-  const [screen, kernel, cell, line] = path.split("/").map(decodeURIComponent);
-  const query = Object.fromEntries(new URLSearchParams(search ?? ""));
-  if (screen === "kernel" && kernel) return { screen, kernel, cell, line: Number(line) || null, query };
-  return { screen: screen === "activity" ? "activity" : "fleet", query };
-}
 
 const route = signal(parse(location.hash));
 addEventListener("hashchange", () => {
   if (!loginByAddress()) route.value = parse(location.hash);
 });
 
+/** A renamed kernel keeps its page; the address follows. */
+effect(() => {
+  const here = route.value;
+  if (here.screen !== "kernel") return unbind();
+  const word = kernels.value ? wordNow(here.kernel) : here.kernel;
+  if (word === here.kernel) return;
+  history.replaceState(null, "", withKernel(location.hash, word));
+  route.value = parse(location.hash);
+});
+
 effect(() => {
   const { screen, kernel } = route.value;
   const busy = kernels.value?.filter((one) => one.busy).length;
-  const name = screen === "kernel" ? (kernelOf(kernel)?.name ?? "kernel") : screen === "activity" ? "Activity" : "Fleet";
+  const name = screen === "kernel" ? (kernelAt(kernel)?.name ?? "kernel") : screen === "activity" ? "Activity" : "Fleet";
   document.title = `${busy ? `(${busy}) ` : ""}${name} · loommux`;
 });
 
@@ -43,12 +46,6 @@ const NEXT = { auto: "light", light: "dark", dark: "auto" };
 
 // -- login ---------------------------------------------------------------------------------
 
-async function login(token) {
-  await ask("", "/api/login", { body: { token } });
-  locked.value = false;
-  begin();
-}
-
 /** A token behind #token= is used once and taken out of the address: it reaches no server's log. */
 function loginByAddress() {
   const found = /^#token=([^&]+)(?:&to=(.*))?$/.exec(location.hash);
@@ -57,34 +54,10 @@ function loginByAddress() {
   route.value = parse(location.hash);
   login(decodeURIComponent(found[1])).catch(() => {
     locked.value = true;
-    say("That address has been used, or is too old. Ask for a new one.", true);
+    say("That address has let a browser in already, or has been replaced by a newer one.", true);
   });
   return true;
 }
-
-const refused = signal("");
-
-const Login = view(() => {
-  const go = async (event) => {
-    event.preventDefault();
-    try {
-      await login(event.target.elements.token.value.trim());
-      refused.value = "";
-    } catch (error) {
-      refused.value = error.message;
-    }
-  };
-  return html`<main class="login" aria-label="Login">
-    <form onSubmit=${go}>
-      <img src="/console/icon.svg" alt="" width="40" height="40" />
-      <h1>loommux</h1>
-      <p>This server asks for its token: the content of <code>auth_token_file</code>, or the one it printed when it started.</p>
-      <label>Token <input name="token" type="password" autocomplete="current-password" required autofocus /></label>
-      ${refused.value && html`<p class="note bad" role="alert">${refused.value}</p>`}
-      <button class="primary" type="submit">Open the console</button>
-    </form>
-  </main>`;
-});
 
 // -- the frame -----------------------------------------------------------------------------
 
@@ -92,14 +65,15 @@ const Bar = view(() => {
   const { screen } = route.value;
   const link = (to, name, label) => html`<a href=${to} aria-current=${screen === name ? "page" : null}>${label}</a>`;
   const health = servers.value[0]?.health;
-  const place = servers.value[0]?.many ? `${servers.value.length} servers` : (health?.workspace ?? "");
+  const place = servers.value[0]?.many ? plural(servers.value.length, "server") : (health?.workspace ?? "");
   return html`<header class="top">
     <a class="brand" href="#/"><img src="/console/icon.svg" alt="" width="18" height="18" />loommux</a>
     <nav aria-label="Screens">${link("#/", "fleet", "Fleet")}${link("#/activity", "activity", "Activity")}</nav>
     <span class="spacer"></span>
     <span class="place quiet" title=${place}>${place}</span>
     <span class=${`link is-${connection.value}`} role="status"><span class="dot" aria-hidden="true"></span>${{ open: "live", lost: "not connected", connecting: "connecting" }[connection.value]}</span>
-    <button class="small" onClick=${() => (theme.value = NEXT[theme.value])} aria-label=${`Colours: ${theme.value}`}>${theme.value}</button>
+    ${ofAll.value && html`<button class="small other" onClick=${acts.invite}>Other browser</button>`}
+    <button class="small" onClick=${() => (theme.value = NEXT[theme.value])} aria-label=${`Colours: ${theme.value}`} title="Colours: auto, light, dark">${theme.value}</button>
     <button class="small keys" onClick=${help} aria-label="Keys">?</button>
   </header>`;
 });
@@ -165,17 +139,18 @@ function everywhere(key) {
 }
 
 function kernelKeys(key, here) {
-  const kernel = kernelOf(here.kernel);
+  const kernel = kernelAt(here.kernel);
+  const base = `#/kernel/${encodeURIComponent(here.kernel)}`;
   const output = document.querySelector(".output");
   if (!kernel) return false;
   if (key === "i") acts.interrupt(kernel);
   else if (key === "r") acts.restart(kernel);
-  else if (key === "v") location.hash = `#/kernel/${here.kernel}?tab=variables`;
-  else if (key === "n") location.hash = `#/kernel/${here.kernel}?tab=notices`;
+  else if (key === "v") location.hash = `${base}?tab=variables`;
+  else if (key === "n") location.hash = `${base}?tab=notices`;
   else if (key === "/") document.querySelector(".tools input")?.focus();
   else if (key === "g" && output) output.scrollTop = 0;
   else if (key === "G" && output) output.scrollTop = output.scrollHeight;
-  else if (key === "Escape") location.hash = here.cell || here.query.tab ? `#/kernel/${here.kernel}` : "#/";
+  else if (key === "Escape") location.hash = here.cell || here.query.tab ? base : "#/";
   else return false;
   return true;
 }

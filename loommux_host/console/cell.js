@@ -216,6 +216,7 @@ export class Cell extends Component {
 
   scrolled = () => {
     const { box } = this;
+    if (!box) return; // the browser tells of a scroll after the output has gone
     const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 2;
     const up = box.scrollTop < this.top - 1;
     this.top = box.scrollTop;
@@ -264,7 +265,7 @@ export class Cell extends Component {
       <h2>${cellName(facts)}</h2>
       <${State} state=${facts.state} />
       ${facts.running ? html`<${Elapsed} seconds=${facts.elapsed_seconds} seen=${facts.seen} />` : html`<span class="time">${span(facts.elapsed_seconds)}</span>`}
-      <span class="quiet">${sender(facts.origin)} · ${at(facts.submitted_at)}${facts.process !== kernel.process ? ` · process ${facts.process}` : ""}</span>
+      <span class="quiet"><bdi>${sender(facts.origin)}</bdi> · ${at(facts.submitted_at)}${facts.process !== kernel.process ? ` · process ${facts.process}` : ""}</span>
       ${facts.running && html`<${Silent} since=${facts.updated_at} />`}
       <span class="spacer"></span>
       ${facts.running && html`<button class="small danger" onClick=${() => interrupt(kernel, facts)}>Interrupt</button>`}

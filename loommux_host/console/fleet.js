@@ -3,7 +3,7 @@
 import { interrupt, recycle } from "./acts.js";
 import { cellName, count, headline, html, plural, signal, size, view } from "./lib.js";
 import { Countdown, Curve, Elapsed, Empty, Since, State, stateOf } from "./parts.js";
-import { kernels, samplesOf, servers } from "./store.js";
+import { kernels, ofAll, samplesOf, servers } from "./store.js";
 
 export const chosen = signal(new Set());
 const cursor = signal(null);
@@ -20,13 +20,22 @@ const STANDINGS = { unbound: "never opened its stream", stream_lost: "lost its s
 const isAlert = (lease) => lease.standing in STANDINGS;
 const mains = () => kernels.value.filter((kernel) => !kernel.home);
 
+let place = 0;
+
+/** Whoever comes back finds the rows where they were. */
+const keepPlace = (element) => {
+  if (!element || element.onscroll) return;
+  element.scrollTop = place;
+  element.onscroll = () => (place = element.scrollTop);
+};
+
 export const Fleet = view(() => {
   const all = kernels.value;
   if (all === null) return html`<div class="loading" role="status">Looking for kernels…</div>`;
   const there = new Set(all.map((kernel) => kernel.resource_id));
   const picked = all.filter((kernel) => chosen.value.has(kernel.resource_id) && there.has(kernel.resource_id));
   const many = servers.value.length > 1 || servers.value[0]?.many;
-  return html`<main class="fleet" aria-label="Fleet">
+  return html`<main class="fleet" aria-label="Fleet" ref=${keepPlace}>
     <h1 class="hidden">Fleet</h1>
     <${Summary} all=${all} />
     ${all.length ? html`<${Selection} picked=${picked} />` : null}
@@ -39,9 +48,17 @@ export const Fleet = view(() => {
 });
 
 function Nothing() {
+  if (ofAll.value) {
+    return html`<${Empty} title="No server runs">
+      <p>An MCP host starts one of its own; this starts one that several hosts can share:</p>
+      <pre>loommux --server</pre>
+    <//>`;
+  }
+  const health = servers.value[0]?.health;
+  const url = `${location.origin}${health?.mcp_path ?? "/mcp"}`;
   return html`<${Empty} title="No kernels yet">
     <p>A kernel opens with an agent’s first call. Point an MCP host at this server:</p>
-    <pre>claude mcp add --transport http loommux ${location.origin}${servers.value[0]?.health?.mcp_path ?? "/mcp"}</pre>
+    <pre>${health?.token_needed ? `loommux install --http ${url} --token-file ~/.config/loommux/token` : `claude mcp add --transport http loommux ${url}`}</pre>
     <p class="quiet">Then this page shows what it runs, as it runs.</p>
   <//>`;
 }
@@ -82,7 +99,7 @@ function Selection({ picked }) {
 function ServerSection({ server, kernels }) {
   const { health } = server;
   return html`<section class="server">
-    <h2><span class="tag">${health?.transport ?? "http"}</span> ${health?.workspace ?? server.id}
+    <h2><span class="tag">${health?.transport ?? "http"}</span> ${health?.workspace ?? server.id} ${" "}
       <span class="quiet">pid ${health?.pid ?? "–"}${server.error ? ` · ${server.error.message}` : ""}</span></h2>
     ${kernels.length ? html`<${Table} kernels=${kernels} />` : html`<p class="quiet none">No kernels.</p>`}
   </section>`;
@@ -108,7 +125,7 @@ const Row = view(({ kernel }) => {
   const marks = `${kernel.home ? "child" : "main"} ${alert ? "alert" : ""} ${picked ? "picked" : ""} ${cursor.value === id ? "cursor" : ""}`;
   return html`<tr class=${marks} data-kernel=${id} onClick=${open}>
     <td class="pick"><label><input type="checkbox" checked=${picked} onChange=${pick} aria-label=${`Select ${kernel.name}`} /></label></td>
-    <td class="name"><a href=${`#/kernel/${id}`}>${kernel.name}</a><span class="quiet">${plural(kernel.execution_count, "cell")}</span></td>
+    <td class="name"><a href=${`#/kernel/${id}`} title=${kernel.name}>${kernel.name}</a><span class="quiet">${plural(kernel.execution_count, "cell")}</span></td>
     <td class="what"><${State} state=${state} /><${Unheard} kernel=${kernel} /></td>
     <td class="doing"><${Doing} kernel=${kernel} /></td>
     <td class="gauge">${size(kernel.rss_bytes)}<${Curve} values=${samplesOf(id).rss} least=${0.6 * Math.min(...samplesOf(id).rss)} label="Memory" /></td>
@@ -142,7 +159,7 @@ function Holders({ kernel }) {
   const names = [
     ...kernel.leases.map(
       (lease) => html`<span class=${`lease ${isAlert(lease) ? "is-error" : ""} ${lease.held ? "" : "quiet"}`} title=${lease.client_address ?? ""}>
-        ${lease.holder || "session"} <span class="quiet">${STANDINGS[lease.standing] ?? lease.standing?.replace("_", " ") ?? lease.mode}</span>
+        <bdi>${lease.holder || "session"}</bdi> <span class="quiet">${STANDINGS[lease.standing] ?? lease.standing?.replace("_", " ") ?? lease.mode}</span>
         ${lease.remaining_seconds != null && html` <${Countdown} seconds=${lease.remaining_seconds} seen=${kernel.seen} />`}</span>`,
     ),
     ...kernel.attached_clients.map((client) => html`<span class="lease"><span class="tag">attached</span> ${client}</span>`),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -20,15 +20,17 @@ from urllib.parse import unquote
 import httpx2
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from loommux_host.console.page import LOGIN, login, open_paths, page_routes
 from loommux_host.processes.running_servers import Server, living_servers
 from loommux_host.version import VERSION
-from loommux_host.web.auth import Guard, access
-from loommux_host.web.errors import error
+from loommux_host.web.auth import Guard, access, matches
+from loommux_host.web.errors import error, http_error, server_error
+from loommux_host.web.json_answer import JsonAnswer
 from loommux_kernel.shared.transport import UNIX
 
 #: Seconds between two looks for servers that have come or gone, while somebody listens.
@@ -41,40 +43,55 @@ PASSED = ("content-type", "accept", "last-event-id")
 
 
 class Gateway:
-    """The app. `address` lets one browser in, once."""
+    """The app. `address` lets one browser in, once; that browser may ask for the address of one more."""
 
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(32)
         self._ticket: str | None = secrets.token_urlsafe(32)
+        #: Called when the ticket has been used.
+        self.on_login: Callable[[], None] = lambda: None
         rules = access("127.0.0.1", self._token, auth=True)
         routes = [
             *page_routes(),
+            Route(LOGIN, self._ways_in, methods=["GET"]),
             Route(LOGIN, self._login, methods=["POST"]),
+            Route("/api/ticket", self._another, methods=["POST"]),
             Route("/api/health", self._health),
             Route("/api/events", self._events),
             Route("/servers/{id}/api/{path:path}", self._forward, methods=["GET", "POST", "PUT"]),
         ]
-        self.asgi = Guard(Starlette(routes=routes), replace(rules, open_paths=open_paths()))
+        handlers = {HTTPException: http_error, Exception: server_error}
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        self.asgi = Guard(app, replace(rules, open_paths=open_paths()))
 
     def address(self, base: str) -> str:
         """What to open: behind the # it reaches no log, and it works once."""
         return f"{base}/#token={self._ticket}"
 
+    async def _ways_in(self, request: Request) -> Response:
+        return JsonAnswer({"by": "address"}, headers={"cache-control": "no-store"})
+
+    async def _another(self, request: Request) -> Response:
+        """Whoever is in may let one more browser in: the ticket of one more address, which replaces an unused one."""
+        self._ticket = secrets.token_urlsafe(32)
+        return JsonAnswer({"ticket": self._ticket}, headers={"cache-control": "no-store"})
+
     async def _login(self, request: Request) -> Response:
         try:
             given = (await request.json()).get("token")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             given = None
-        if self._ticket is None or not secrets.compare_digest(str(given).encode(), self._ticket.encode()):
+        if self._ticket is None or not matches(str(given), self._ticket):
             return login(self._token, given, request.headers.get("origin"))
         self._ticket = None
+        self.on_login()
         return login(self._token, self._token, request.headers.get("origin"))
 
     async def _health(self, request: Request) -> Response:
         servers = await asyncio.to_thread(_servers)
         told = [{"id": id, **_told(server)} for id, server in servers.items()]
         body = {"ok": True, "status": "running", "version": VERSION, "servers": told}
-        return JSONResponse(body, headers={"cache-control": "no-store"})
+        return JsonAnswer(body, headers={"cache-control": "no-store"})
 
     async def _forward(self, request: Request) -> Response:
         server = (await asyncio.to_thread(_servers)).get(request.path_params["id"])

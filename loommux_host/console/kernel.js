@@ -1,10 +1,11 @@
 // One kernel: its executions newest first, the one that is looked at, variables, notices.
 
 import * as acts from "./acts.js";
+import { meant, withKernel } from "./addresses.js";
 import { ask } from "./api.js";
 import { Cell } from "./cell.js";
 import { List } from "./list.js";
-import { Component, addressOf, at, html, size, view } from "./lib.js";
+import { Component, addressOf, at, headline, html, plural, size, view } from "./lib.js";
 import { Countdown, Curve, Elapsed, Empty, Since, State, stateOf } from "./parts.js";
 import { childrenOf, kernelOf, kernels, onEvent, samplesOf, servers } from "./store.js";
 import { Variables } from "./variables.js";
@@ -29,13 +30,34 @@ export function parsed(address, kernel) {
 
 export const KernelPage = view(({ route }) => {
   if (kernels.value === null) return html`<div class="loading" role="status">Looking for the kernel…</div>`;
-  const kernel = kernelOf(route.kernel);
+  const [kernel, ...others] = meant(route.kernel);
   if (!kernel) {
     return html`<main class="empty" aria-label="Kernel"><h1>There is no such kernel</h1>
-      <p>It was recycled, its lease ran out, or the server that had it was started anew.</p><p><a href="#/">All kernels</a></p></main>`;
+      <p>No kernel is called <bdi>${route.kernel}</bdi> now. It was renamed or recycled, its lease ran out, or its server was restarted.</p><p><a href="#/">All kernels</a></p></main>`;
   }
+  if (others.length) return html`<${Choice} name=${route.kernel} kernels=${[kernel, ...others]} />`;
   return html`<${Page} key=${kernel.resource_id} kernel=${kernel} route=${route} />`;
 });
+
+/** Several have the name: a person chooses, and the rest of the address holds for the one that is chosen. */
+const Choice = view(({ name, kernels: found }) => {
+  const whose = (kernel) => servers.value.find((one) => one.id === kernel.server)?.health;
+  return html`<main class="choice" aria-label="Kernels of one name">
+    <h1>${plural(found.length, "kernel")} ${found.length === 1 ? "is" : "are"} called <bdi>${name}</bdi></h1>
+    <p class="quiet">Choose one. Its own address, by id, always means that one.</p>
+    <ul>${found.map((kernel) => html`<li key=${kernel.resource_id}><a href=${withKernel(location.hash, kernel.resource_id)}>
+      <b><bdi>${kernel.path ?? kernel.name}</bdi></b> <${State} state=${stateOf(kernel)} />
+      <span class="quiet">${plural(kernel.execution_count, "cell")} · opened ${at(kernel.opened_at)}</span>
+      <span class="quiet path">${kernel.home ? html`child of <bdi>${kernelOf(kernel.home)?.name}</bdi> · ` : null}${whose(kernel)?.workspace ?? ""}${servers.value.length > 1 ? ` · ${whose(kernel)?.transport ?? "http"} server, pid ${whose(kernel)?.pid ?? "–"}` : ""}</span>
+      <${LastCell} kernel=${kernel} />
+    </a></li>`)}</ul>
+  </main>`;
+});
+
+function LastCell({ kernel }) {
+  const cell = kernel.current_execution ?? kernel.recent_execution;
+  return cell ? html`<code>${headline(cell.source)}</code>` : html`<span class="quiet">nothing has run</span>`;
+}
 
 class Page extends Component {
   state = { notices: [], newest: null };
@@ -87,7 +109,7 @@ class Page extends Component {
     const setStream = (name) => this.go(`/${address}`, { stream: name === "combined" ? null : name });
     const found = (cell) => this.setState({ newest: cell && { process: cell.process, number: cell.execution ?? undefined, serial: cell.execution == null ? cell.serial : undefined } });
     return html`<div class="split">
-      <${List} kernel=${kernel} address=${address} newest=${found} open=${(cell) => this.go(`/${addressOf(cell)}`)} />
+      <${List} kernel=${kernel} address=${address} wanted=${route.cell ? which : null} newest=${found} open=${(cell) => this.go(`/${addressOf(cell)}`)} />
       <div class="detail">
         <a class="back" href=${`#/kernel/${kernel.resource_id}`}>← All cells</a>
         ${which
@@ -106,7 +128,7 @@ const Head = view(({ kernel }) => {
   return html`<header class="kernelhead">
     <div class="title">
       ${home && html`<a href=${`#/kernel/${home.resource_id}`}>${home.name}</a><span class="quiet">/</span>`}
-      <h1>${kernel.name}</h1>
+      <h1 title=${kernel.name}>${kernel.name}</h1>
       <${State} state=${stateOf(kernel)} />
       ${running && html`<${Elapsed} seconds=${running.elapsed_seconds} seen=${kernel.seen} />`}
       ${kernel.stale_seconds != null && html`<span class="hint">has not answered for <${Elapsed} seconds=${kernel.stale_seconds} seen=${kernel.seen} />${kernel.busy ? ": native code holds Python" : ""}</span>`}
@@ -137,7 +159,7 @@ const Head = view(({ kernel }) => {
 function Holders({ kernel }) {
   const names = kernel.leases.map((lease) => {
     const alert = ["unbound", "stream_lost"].includes(lease.standing);
-    return html`<span class=${alert ? "lease is-error" : "lease"}>${lease.holder || "session"} <span class="quiet">${lease.mode}${lease.standing ? `, ${lease.standing.replace("_", " ")}` : ""}</span>
+    return html`<span class=${alert ? "lease is-error" : "lease"}><bdi>${lease.holder || "session"}</bdi> <span class="quiet">${lease.mode}${lease.standing ? `, ${lease.standing.replace("_", " ")}` : ""}</span>
       ${lease.remaining_seconds != null && html` <${Countdown} seconds=${lease.remaining_seconds} seen=${kernel.seen} />`}</span>`;
   });
   const clients = kernel.attached_clients.map((client) => html`<span class="lease"><span class="tag">attached</span> ${client}</span>`);
@@ -147,7 +169,7 @@ function Holders({ kernel }) {
 function Children({ kernel }) {
   const children = childrenOf(kernel);
   if (!children.length) return null;
-  return html`<div><dt>children</dt><dd>${children.map((child, i) => html`${i ? ", " : ""}<a href=${`#/kernel/${child.resource_id}`}>${child.name}</a>`)}</dd></div>`;
+  return html`<div><dt>children</dt><dd class="names-list">${children.map((child) => html`<a key=${child.resource_id} href=${`#/kernel/${child.resource_id}`} title=${child.name}>${child.name}</a>`)}</dd></div>`;
 }
 
 function Notices({ kernel, notices }) {

@@ -83,6 +83,12 @@ export const cellName = (cell) => (cell.execution == null ? "In [ ]" : `In [${ce
 /** How an execution is named in addresses: process and number, or serial for those without one. */
 export const addressOf = (cell) => (cell.execution == null ? `${cell.process}.s${cell.serial}` : `${cell.process}.${cell.execution}`);
 
+/** A kernel's name as a header carries it. `'` and `!` too: it stands in shell words and in TOML. */
+export const plainName = (name) => encodeURIComponent(name).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
+
+/** A name as it fits into a sentence. */
+export const short = (name) => (name.length > 60 ? `${name.slice(0, 57)}…` : name);
+
 /** The first line that says something: headers of ours and blank lines are passed over. */
 export function headline(source) {
   const lines = source.split("\n").filter((line) => line.trim());

@@ -23,7 +23,7 @@ export class List extends Component {
   }
 
   componentDidMount() {
-    this.refresh();
+    this.refresh().then(() => this.reveal());
     this.stop = onEvent((kind, data) => {
       const mine = data?.kernel === this.props.kernel.resource_id;
       if (kind === "missed" || (mine && /^execution_/.test(kind))) this.soon();
@@ -33,6 +33,9 @@ export class List extends Component {
 
   componentDidUpdate(before) {
     if (before.kernel.process !== this.props.kernel.process || before.kernel.kernel_state !== this.props.kernel.kernel_state) this.soon();
+    // Printing makes no event: the count of a running cell comes with each look at the kernels.
+    else if (before.kernel.seen !== this.props.kernel.seen && this.runs()) this.soon();
+    if (this.props.wanted && before.address !== this.props.address) this.reveal();
   }
 
   componentWillUnmount() {
@@ -41,6 +44,11 @@ export class List extends Component {
     clearTimeout(this.timer);
     removeEventListener("keydown", this.pressed);
     this.gone = true;
+  }
+
+  /** Whether a cell of the newest process runs, as far as the list knows. */
+  runs() {
+    return this.pages.get(this.props.kernel.processes[0]?.process)?.cells.some((cell) => cell.state === "running");
   }
 
   soon() {
@@ -87,16 +95,63 @@ export class List extends Component {
     this.setState({});
   }
 
-  async more(process) {
+  /** The next page of a process; one at a time. False when there is none, or it cannot be had. */
+  more(process) {
+    this.reading ??= this.readMore(process).finally(() => (this.reading = null));
+    return this.reading;
+  }
+
+  async readMore(process) {
     const page = this.pages.get(process);
-    if (this.reading || !page?.next) return;
-    this.reading = true;
+    if (!page?.next || this.gone) return false;
     try {
       await this.take(process, page.next, PAGE);
+      return true;
     } catch (error) {
       this.setState({ error });
+      return false;
     }
-    this.reading = false;
+  }
+
+  /** Bring the row that the address names into the list and into sight, whatever page and process it is on. */
+  async reveal() {
+    const { wanted, address } = this.props;
+    if (!wanted) return;
+    this.revealing = address;
+    const here = () => !this.gone && this.props.address === address;
+    try {
+      await this.open(wanted.process);
+      while (here() && !this.has(address) && !this.passed(wanted)) if (!(await this.more(wanted.process))) break;
+    } catch (error) {
+      if (!this.gone) this.setState({ error });
+    }
+    if (this.revealing === address) this.revealing = null;
+    if (here()) this.setState({}, () => this.intoSight(address));
+  }
+
+  async open(process) {
+    if (!this.props.kernel.processes.some((one) => one.process === process)) return;
+    if (!this.pages.has(process)) await this.take(process, null, FIRST);
+    if (process !== this.props.kernel.processes[0].process) this.setState({ opened: new Set(this.state.opened).add(process) });
+  }
+
+  has(address) {
+    return this.rows().some((row) => row.cell && addressOf(row.cell) === address);
+  }
+
+  /** Whether the rows that are read go back beyond the one that is looked for. */
+  passed({ process, number, serial }) {
+    const page = this.pages.get(process);
+    if (!page?.next) return true;
+    if (serial != null) return page.cells.at(-1).serial <= serial;
+    return page.cells.some((cell) => cell.execution != null && cell.execution < number);
+  }
+
+  intoSight(address) {
+    const index = this.rows().findIndex((row) => row.cell && addressOf(row.cell) === address);
+    if (index < 0 || !this.box) return;
+    const top = index * ROW;
+    if (top < this.box.scrollTop || top + ROW > this.box.scrollTop + this.room) this.box.scrollTop = top - this.room / 3;
   }
 
   toggle(process) {
@@ -140,24 +195,34 @@ export class List extends Component {
   /** j and k go to the next and the previous cell. */
   pressed = (event) => {
     const step = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step || event.target.closest?.("input, textarea, dialog, .output, pre, ol") || event.metaKey || event.ctrlKey || event.altKey) return;
-    const cells = this.rows().filter((row) => row.cell).map((row) => row.cell);
-    const here = cells.findIndex((cell) => addressOf(cell) === this.props.address);
-    const next = cells[Math.max(0, Math.min(cells.length - 1, here + step))];
-    if (!next || !this.box) return;
+    if (!step || event.target.closest?.("input, textarea, dialog, .output, pre, ol") || event.metaKey || event.ctrlKey || event.altKey || !this.box) return;
     event.preventDefault();
-    this.props.open(next);
-    const at = this.rows().findIndex((row) => row.cell === next) * ROW;
-    if (at < this.top) this.box.scrollTop = at;
-    else if (at + ROW > this.top + this.room) this.box.scrollTop = at + ROW - this.room;
+    if (!this.revealing) this.step(step);
   };
+
+  async step(step) {
+    const rows = this.rows();
+    const here = rows.findIndex((row) => row.cell && addressOf(row.cell) === this.props.address);
+    let index = here + step;
+    while (rows[index]?.end) index += step;
+    const row = rows[index];
+    if (row?.more) {
+      const { address } = this.props;
+      if ((await this.more(row.more)) && this.props.address === address) this.step(step);
+    } else if (row) {
+      this.props.open(row.cell);
+      const top = index * ROW;
+      if (top < this.top) this.box.scrollTop = top;
+      else if (top + ROW > this.top + this.room) this.box.scrollTop = top + ROW - this.room;
+    }
+  }
 
   render() {
     const rows = this.rows();
     const first = Math.max(0, Math.floor(this.top / ROW) - 5);
     const last = Math.min(rows.length, Math.ceil((this.top + this.room) / ROW) + 5);
     const ahead = rows.slice(first, last + 20).find((row) => row.more);
-    if (ahead) queueMicrotask(() => this.more(ahead.more));
+    if (ahead && !this.state.error) queueMicrotask(() => this.more(ahead.more));
     return html`<div class="list" ref=${this.setBox} onScroll=${this.scrolled} role="region" aria-label="Executions" tabindex="0">
       ${this.state.error && html`<p class="note bad" role="alert">${this.state.error.message}</p>`}
       <div class="canvas" style=${{ height: `${rows.length * ROW}px` }}>
@@ -185,7 +250,7 @@ export class List extends Component {
       <${Dot} state=${cell.state} /><span class="hidden">${cell.state}</span>
       <code>${highlighted(headline(cell.source))}</code>
       <span class="took">${cell.state === "running" ? html`<${Elapsed} seconds=${cell.elapsed_seconds} seen=${cell.seen} />` : span(cell.elapsed_seconds)}</span>
-      <span class="under">${sender(cell.origin)} · ${at(cell.submitted_at)}${cell.ename ? html` · <b>${cell.ename}</b>` : cell.state === "completed" || cell.state === "running" ? "" : html` · <b>${cell.state}</b>`}</span>
+      <span class="under"><bdi>${sender(cell.origin)}</bdi> · ${at(cell.submitted_at)}${cell.ename ? html` · <b>${cell.ename}</b>` : cell.state === "completed" || cell.state === "running" ? "" : html` · <b>${cell.state}</b>`}</span>
       <span class="lines">${cell.lines ? plural(cell.lines, "line") : ""}</span>
     </a>`;
   }

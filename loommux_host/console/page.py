@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from loommux_host.config import Config
 from loommux_host.version import VERSION
 from loommux_host.web.auth import matches, set_cookie
 from loommux_host.web.errors import error
+from loommux_host.web.json_answer import JsonAnswer
 from loommux_kernel.shared.protocol import now
 
 HERE = Path(__file__).parent
@@ -56,6 +58,7 @@ def about(config: Config, transport: str) -> dict[str, Any]:
     return {
         "version": VERSION,
         "pid": os.getpid(),
+        "program": _program(),
         "transport": transport,
         "workspace": str(config.workspace),
         "mcp_path": config.path if transport == "http" else None,
@@ -64,9 +67,15 @@ def about(config: Config, transport: str) -> dict[str, Any]:
     }
 
 
+def _program() -> str:
+    """The loommux that a host on this machine can start, wherever it does."""
+    script = Path(sys.executable).with_name("loommux.exe" if sys.platform == "win32" else "loommux")
+    return str(script) if script.is_file() else "loommux"
+
+
 def login(wanted: str | None, token: object, origin: str | None) -> Response:
     """The answer to a token: the cookie of a browser that may come in from now on."""
-    answer = JSONResponse({"ok": True, "token_needed": wanted is not None}, headers={"cache-control": "no-store"})
+    answer = JsonAnswer({"ok": True, "token_needed": wanted is not None}, headers={"cache-control": "no-store"})
     if wanted is None:
         return answer
     if not matches(str(token), wanted):

@@ -3,7 +3,7 @@
 import { ask, query } from "./api.js";
 import { Component, count, html, plural } from "./lib.js";
 
-const ROW = /^([MC]) +([\d,]+) \| ?(.*)$/;
+const ROW = /^([MC]) +([\d,]+)(?::\d+)? \| ?(.*)$/;
 const CONTEXT = 1;
 const SHOWN = 500;
 

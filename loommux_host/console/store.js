@@ -22,6 +22,8 @@ export const kernels = signal(null);
 export const events = signal([]);
 /** connecting, open, lost */
 export const connection = signal("connecting");
+/** Whether this is the page for all servers of a user, which lets in one browser for each address. */
+export const ofAll = signal(false);
 /** When a new version of the page has been installed behind this one. */
 export const outdated = signal(false);
 
@@ -34,7 +36,7 @@ let timer = null;
 let lastLook = 0;
 let stream = null;
 
-export const kernelOf = (id) => kernels.value?.find((k) => k.resource_id === id || k.name === id) ?? null;
+export const kernelOf = (id) => kernels.value?.find((k) => k.resource_id === id) ?? null;
 export const childrenOf = (kernel) => (kernels.value ?? []).filter((k) => k.home === kernel.resource_id);
 export const samplesOf = (id) => samples.get(id) ?? { rss: [], cpu: [] };
 
@@ -84,6 +86,7 @@ async function lookForServers() {
     const health = await ask("", "/api/health");
     if (version && version !== health.version) outdated.value = true;
     version = health.version;
+    ofAll.value = Boolean(health.servers);
     if (!health.servers) return [{ id: "", base: "", health }];
     return health.servers.map((one) => ({ id: one.id, base: `/servers/${one.id}`, health: one, many: true }));
   } catch (error) {

@@ -13,6 +13,7 @@ from loommux_host.config import Config
 from loommux_host.keeper.supervisor import obstacle
 from loommux_host.processes import resource_limits
 from loommux_host.processes.cgroups import own_group
+from loommux_host.processes.transport_keys import transport_obstacles
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Finding:
 
 def findings(config: Config) -> list[Finding]:
     """Everything that is known before a server runs."""
-    return [start(config), containment(), *limits(config)]
+    return [start(config), transport(config), containment(), *limits(config)]
 
 
 def start(config: Config) -> Finding:
@@ -35,6 +36,15 @@ def start(config: Config) -> Finding:
     if why is not None:
         return Finding("start", f"spawn: every kernel gets a new interpreter, because {why}")
     return Finding("start", "fork: kernels are forked from a warm process, a keeper")
+
+
+def transport(config: Config) -> Finding:
+    """Who can reach the kernels' sockets."""
+    if config.kernel_transport == "ipc":
+        return Finding("transport", "unix sockets in a directory of this account alone; no kernel listens on a port")
+    if (obstacles := transport_obstacles(config.kernel_transport)) != []:
+        return Finding("transport", obstacles[0], good=False)
+    return Finding("transport", "TCP on loopback, encrypted: who cannot read a kernel's connection file hears nothing")
 
 
 def containment() -> Finding:

@@ -15,8 +15,14 @@ from loommux_host.facts.results import Death, ExecutionFacts
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-#: What would end a line or act on a terminal in a text that has to stay on one line.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: A handle is that and random bytes in URL-safe base64. It opens a private kernel, so it is told to its caller alone.
+HANDLE_MARK, HANDLE_BYTES = "k_", 16
+_HANDLE = re.compile(rf"{HANDLE_MARK}[A-Za-z0-9_-]{{{-(-HANDLE_BYTES * 4 // 3)}}}")
+#: What acts on a terminal, ends a line in some programs or reorders the text around it; surrogates cannot be sent.
+_ACTS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_ACTING = re.compile(f"[{_ACTS}]")
+#: The same and what would end the line, or hide in a name, in a text that has to stay on one line.
+_UNPRINTABLE = re.compile(rf"[{_ACTS}\t\n\u200b\u2060-\u2064\ufeff]")
 
 
 def duration(seconds: float) -> str:
@@ -55,10 +61,20 @@ def clock(at: float, *, seconds: bool = False) -> str:
     return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(at))
 
 
+def visible(text: str) -> str:
+    """`text` with everything that acts on a terminal as a visible escape; lines and tabs stay."""
+    return _ACTING.sub(lambda m: _escaped(m[0]), text)
+
+
 def one_line(text: object, limit: int = 200) -> str:
     """`text` without line ends and controls, cut to `limit` characters, the last of them ``…`` if cut."""
     plain = _UNPRINTABLE.sub(lambda m: " " if m[0] in "\n\r\t\u2028\u2029" else _escaped(m[0]), str(text)[: limit * 4])
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def without_handles(text: str) -> str:
+    """A text for others than the caller that it was made for; before it is cut."""
+    return _HANDLE.sub(f"{HANDLE_MARK}…", text)
 
 
 def first_line(source: str, limit: int = 80) -> str:

@@ -10,15 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loommux_host.facts.phrases import cell, clock, company, duration, how_ended, memory, one_line, sender
+from loommux_host.facts.phrases import cell, clock, company, duration, how_ended, memory, one_line, sender, visible
 from loommux_host.facts.results import Death, Refusal
-from loommux_host.facts.status_words import Word
+from loommux_host.facts.status_words import BESIDE_OUTPUT, Word
 from loommux_host.facts.watches import Watch
 from loommux_kernel.shared.protocol import Origin
 
 #: What became of a cell whose process has died.
 NOT_RUN = "Nothing was run: send it again to run it in the new process."
 NOT_KNOWN = "Whether the cell has begun is not known: the records could not be read. Check before sending it again."
+#: What became of a cell that a kernel did not take in time.
+WITHDRAWN = "The cell was not run."
+MAY_RUN = (
+    "Whether the cell has begun, or will, is not known: look with execution_status() when the kernel answers again,"
+    " before you send it again."
+)
+#: What became of an interrupt that a kernel did not answer.
+NOT_FELT = "Whether the interrupt has reached a cell is not known."
 
 #: Everything that did nothing: ``isError`` is true, ``ok`` is false.
 REFUSALS: dict[str, Word] = {
@@ -78,6 +86,13 @@ REFUSALS: dict[str, Word] = {
         "no process of the kernel could be started in two attempts; the next call tries again",
         "{kernel} could not be started: {reason}. The next call tries again.{log}",
     ),
+    "system_error": Word(
+        "the operating system refused what the call needed: it has no more processes, threads, descriptors or memory"
+        " for this account, or a disk gave an error",
+        "the server could not do its part of {what}: {error}. What was asked for may have begun: status() and"
+        " execution_status() say what runs. Make room (end what cells have started; restart() ends all of it), then"
+        " try again.",
+    ),
     "kernel_unresponsive": Word(
         "the kernel did not answer in time",
         "{kernel} has not answered for {elapsed}. {undone}{why} status() and read_output() work; restart() always"
@@ -87,8 +102,9 @@ REFUSALS: dict[str, Word] = {
         "the server has as many kernels as `max_kernels` allows", "{reason}. No kernel was opened."
     ),
     "records_gone": Word(
-        "the records of that process are not there",
-        "{kernel} has no records of that process: it never ran, or they were let go.",
+        "the records of that process are not there: somebody removed their files, or they were dropped",
+        "the records of that process of {kernel} are gone: their files were removed. What ran there has run all the"
+        " same; status() and execution_status() tell what the server still knows of it.",
     ),
     "records_unreadable": Word(
         "the records of that process are there, but are damaged or on a disk that gives errors",
@@ -197,6 +213,13 @@ def kernel_not_found(name: str, known: Sequence[str], gone: str = "", hint: str 
     return refuse("kernel_not_found", name=one_line(repr(name)), known="; ".join(filter(None, [gone, there, hint])))
 
 
+def kernel_closed(kernel: str, *, unknown: bool = False) -> Refusal:
+    """It was closed while the call waited for its process; `unknown`: the cell was on its way and may have begun."""
+    what = "whether the cell has begun is not known" if unknown else "so nothing was run"
+    why = f"it was closed while this call waited for its process, {what}"
+    return refuse("kernel_not_found", name=one_line(repr(kernel)), known=why)
+
+
 def kernel_died(death: Death, kernel: str, lost: int | None = None, *, unknown: bool = False) -> Refusal:
     """`lost` is the number of the execution that the death ended, None if it was idle.
 
@@ -212,14 +235,12 @@ def kernel_died(death: Death, kernel: str, lost: int | None = None, *, unknown: 
 
 def kernel_start_failed(kernel: str, reason: str, log: str) -> Refusal:
     """`log` is the end of the process's own log, at most 20 lines."""
-    tail = f"\nLast lines of its log:\n{log.rstrip()}" if log.strip() else " Its log is empty."
+    tail = f"\nLast lines of its log:\n{visible(log.rstrip())}" if log.strip() else " Its log is empty."
     return refuse("kernel_start_failed", kernel=one_line(kernel), reason=one_line(reason, 500).rstrip("."), log=tail)
 
 
-def kernel_unresponsive(
-    kernel: str, seconds: float, undone: str = "Nothing was done.", held_at: str | None = None
-) -> Refusal:
-    """`undone` says in a sentence what was not done; `held_at` is what `StatusAnswer` has."""
+def kernel_unresponsive(kernel: str, seconds: float, undone: str, held_at: str | None = None) -> Refusal:
+    """`undone` says in a sentence what was not done, or is not known to be; `held_at` is what `StatusAnswer` has."""
     why = "" if held_at is None else f" {held(held_at)}"
     return refuse("kernel_unresponsive", kernel=one_line(kernel), elapsed=duration(seconds), undone=undone, why=why)
 
@@ -234,7 +255,7 @@ def held(place: str) -> str:
 
 def stacks(death: Death) -> str:
     """The Python stacks at a fatal signal, as lines that follow a sentence."""
-    return f"\nPython stacks at that moment:\n{death.stacks.rstrip()}" if death.stacks else ""
+    return f"\n{BESIDE_OUTPUT['stacks']}\n{death.stacks.rstrip()}" if death.stacks else ""
 
 
 def _interrupt(number: int | None) -> str:

@@ -18,6 +18,8 @@ LONGEST_TOKEN_BYTES = 128
 BODY_CHARACTERS = 200_000
 #: Code points of one line where lines are shown in place of a body.
 EXCERPT_LINE_CHARACTERS = 200
+#: Code points of one row of a search, unless the caller says how many.
+SEARCH_ROW_CHARACTERS = 400
 #: Of a cell that is looked at by itself; longer than nearly any cell.
 SOURCE_CHARACTERS = 8_000
 RECENT_LINES = 5

@@ -126,10 +126,11 @@ class CellAnswer(Answer):
 
     `body` is the whole combined output: absent (None) while running, or when it
     cannot be within the limits (`body_omitted` then says why:
-    ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``output_unreadable``,
+    ``running``, ``token_limit_exceeded``, ``size_limit_exceeded``, ``output_unreadable``, ``output_gone``,
     ``token_limit_unavailable`` with `omission_reason`). `recent` are the last five lines that are not blank, `tail` the
     last lines for an omission, `head` the first ones of a full output that is too large.
-    `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``.
+    `ended_by` says which timer ended the call: ``silence``, ``timeout`` or ``shutdown``; for that
+    `server_ends_by` says what has asked the server to stop, if anything has.
     """
 
     execution: ExecutionFacts | None = None
@@ -144,6 +145,7 @@ class CellAnswer(Answer):
     displays: list[DisplayRecord] = field(default_factory=list)
     silent_seconds: float | None = None
     ended_by: str | None = None
+    server_ends_by: str | None = None
     #: An older process was used because this one has no executions yet.
     older_process: bool = False
 
@@ -173,7 +175,9 @@ class ReadAnswer(Answer):
     """Lines `first` to `last` (1-based, inclusive; first > last: none) of a stream.
 
     When they are more than a result can carry, `lines` are only the first ones, enough to
-    exceed it, `tail` the last ones, and `size` says how much they all are.
+    exceed it, `tail` the last ones, and `size` says how much they all are. Each line begins at
+    its column `start_char` and is cut to `max_chars`; when it is only one line,
+    `line_characters` is how many it has in all.
     """
 
     execution: ExecutionFacts | None = None
@@ -185,12 +189,16 @@ class ReadAnswer(Answer):
     tail: list[str] | None = None
     size: Counts | None = None
     line_range: str | None = None
+    start_char: int = 1
     max_chars: int | None = None
+    line_characters: int | None = None
     older_process: bool = False
 
 
 @dataclass
 class SearchAnswer(Answer):
+    """Rows are cut already; `max_chars` is what was asked for."""
+
     execution: ExecutionFacts | None = None
     stream: Stream = Stream.COMBINED
     query: str = ""
@@ -212,6 +220,8 @@ class InterruptAnswer(Answer):
     asked: int | None = None
     execution: ExecutionFacts | None = None
     detail: str = ""
+    #: Whether a handler of the cell's own has taken the interrupt.
+    own_handler: bool = False
     ended_processes: int = 0
     still_alive: list[tuple[int, str]] = field(default_factory=list)
     survivors: list[tuple[int, str]] = field(default_factory=list)

@@ -37,11 +37,11 @@ STATES: dict[str, Word] = {
 INTERRUPTS: dict[str, Word] = {
     "interrupted": Word(
         "the cell has ended by the interrupt",
-        "interrupted: {cell} ended by the interrupt after {elapsed}; the kernel keeps its variables.",
+        "interrupted: {cell} ended by the interrupt after {elapsed}; the kernel keeps its variables{detail}.",
     ),
     "ended": Word(
         "the cell has ended, and not as interrupted: it came to its end first, or caught the interrupt",
-        "ended: {cell} has ended after {elapsed}, not as interrupted; its state is {state}.",
+        "ended: {cell} has ended after {elapsed}, not as interrupted; its state is {state}{detail}.",
     ),
     "interrupt_sent": Word(
         "the interrupt was sent, but the cell still runs",
@@ -102,7 +102,7 @@ OMISSIONS: dict[str, Word] = {
         "{what} omitted: {amount}; {why}. Next: {call}, or {other}.",
     ),
     "token_limit_unavailable": Word(
-        "the shipped vocabulary cannot be loaded, so that tokens cannot be counted",
+        "the shipped vocabulary cannot be loaded, or the process that counts tokens does not answer",
         "Output omitted: {cell} is {state}, {amount}. The limit of {limit:,} tokens could not be applied ({reason})."
         " Use read_output() or search_output(); %%loommux --full-output returns all of the next run.",
     ),
@@ -110,6 +110,24 @@ OMISSIONS: dict[str, Word] = {
         "the record store has not taken the output yet, or cannot be read",
         "Output omitted: its record cannot be read yet; {call} shows it once that is possible.",
     ),
+    "output_gone": Word(
+        "somebody has removed the files in which its record was",
+        "Output omitted: {amount}; it is gone, for the files of its record were removed. The cell itself has run.",
+    ),
+}
+
+#: Lines that stand beside output in a result, apart from the sentences above.
+BESIDE_OUTPUT: dict[str, str] = {
+    "heading": "{cell} · {duration}:",
+    "shutdown": "The server {why}; the cell ends with it.",
+    "recent": "Last lines:",
+    "head": "First {lines}:",
+    "tail": "Last {lines}:",
+    "read": "[lines {first}–{last} of {total}{columns}]",
+    "read_none": "[no lines of {total}]",
+    "search": "[{matching}, {matches}, of {total}]",
+    "search_none": "[no matching lines]",
+    "stacks": "Python stacks at that moment:",
 }
 
 #: Why a server does not start: one line on stderr, ``<word>: <what to change>``, and exit code 2.
@@ -117,7 +135,9 @@ STARTS: dict[str, Word] = {
     "python_not_found": Word("no interpreter is meant by what was given with --python", ""),
     "config_not_found": Word("the directory given with --config does not exist", ""),
     "config_not_directory": Word("what was given with --config is no directory", ""),
-    "config_untrusted": Word("others own the configuration directory or a file in it, or may write it", ""),
+    "config_untrusted": Word(
+        "others own the configuration directory or a file in it, may write it, or may read the token", ""
+    ),
     "config_load_failed": Word("config.py cannot be read, or raised an exception", ""),
     "config_unknown_setting": Word("config.py defines a name that is no setting", ""),
     "config_invalid_setting": Word("a setting has a value that is not allowed", ""),

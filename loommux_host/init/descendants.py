@@ -18,8 +18,12 @@ from loommux_host.init.system_calls import LINUX, signal
 END_SECONDS = 2.0
 #: Of these, how long it goes on finding processes to stop before it kills.
 STOP_SECONDS = 1.0
+#: Of these, how long Python's resource trackers may clean up once all else is dead, and what the killing keeps.
+TRACKER_SECONDS, KILL_SECONDS = 1.0, 0.5
 #: Between two rounds of killing when no death is reported meanwhile.
 ROUND_SECONDS = 0.02
+#: What is in the command line of a resource tracker: multiprocessing's, loky's, joblib's.
+TRACKER = b"resource_tracker import main"
 
 
 class Ending:
@@ -30,6 +34,9 @@ class Ending:
     all the time cannot slip through between a look and a signal. A group is a descendant's
     own: the kernel began a session, and nothing enters one from outside.
 
+    Resource trackers are killed last. They remove shared memory, semaphores and the like when
+    everybody who may use them is dead, and then end by themselves.
+
     `ended` are the pids that lived and were ended; `left()` those that are still there
     because they were not ours to end (a program that runs as another user, without a group).
     """
@@ -39,13 +46,31 @@ class Ending:
         self._began = time.monotonic()
         self._own_group = os.getpgrp()
         self._denied: set[int] = set()
+        self._trackers: set[int] = set()
         self.ended: set[int] = set()
 
     def run(self) -> None:
         """Until the system says that no child is left, nothing can be done, or time is up."""
         while self._within(STOP_SECONDS) and self._stop_new():
             pass
+        self._trackers = {pid for pid in self.ended if is_tracker(pid)}
+        if self._trackers:
+            self._let_trackers_end()
         while self._within(END_SECONDS) and not self._kill_all():
+            self._watch.step(ROUND_SECONDS)
+
+    def _let_trackers_end(self) -> None:
+        """Kill all but them, and give them their time to hear of it."""
+        until = min(time.monotonic() + TRACKER_SECONDS, self._began + END_SECONDS - KILL_SECONDS)
+        while time.monotonic() < until:
+            alive = self._alive()
+            trackers = {pid: group for pid, group in alive.items() if pid in self._trackers}
+            if not trackers:
+                return
+            spared = set(trackers.values())  # a signal to their group would reach them
+            others = {pid: 0 if group in spared else group for pid, group in alive.items() if pid not in trackers}
+            self._send(signal.SIGKILL, others)
+            self._send(signal.SIGCONT, dict.fromkeys(trackers, 0))
             self._watch.step(ROUND_SECONDS)
 
     def left(self) -> set[int]:
@@ -105,6 +130,14 @@ def descendants(root: int) -> dict[int, int]:
                 found[pid] = group
                 waiting.append(pid)
     return found
+
+
+def is_tracker(pid: int) -> bool:
+    """Whether a process is a resource tracker of Python's."""
+    if LINUX:
+        return TRACKER in read(f"/proc/{pid}/cmdline")
+    with os.popen(f"ps -ww -o command= -p {pid}") as listing:
+        return TRACKER.decode() in listing.read()
 
 
 def status(pid: int) -> tuple[str, int, int]:

@@ -38,7 +38,16 @@ from loommux_host.init.descendants import (
     system_shortages,
 )
 from loommux_host.init.poll_loop import OWNER, Owner, Watch, open_parent
-from loommux_host.init.system_calls import LINUX, PR_SET_CHILD_SUBREAPER, PR_SET_NAME, PR_SET_PDEATHSIG, prctl, signal
+from loommux_host.init.system_calls import (
+    LINUX,
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_NAME,
+    PR_SET_PDEATHSIG,
+    close_process,
+    open_process,
+    prctl,
+    signal,
+)
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
@@ -95,6 +104,7 @@ def main() -> None:
 
 def guard(job: Job, owner: Owner) -> None:
     """Be the guard, fork the init. Returns in both, when they have nothing more to do."""
+    close_process()  # the init too, which is forked
     os.chdir("/")
     for fd in job.held:
         os.set_inheritable(fd, False)
@@ -222,6 +232,7 @@ def prepare_kernel(job: Job, parent: int) -> None:
     os.setsid()  # no controlling terminal
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(job.workspace)
+    open_process()  # also so that the next line may write there
     raise_oom_score(job.oom_raise)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         try:

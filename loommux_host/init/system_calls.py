@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-__all__ = ["LINUX", "PR_SET_CHILD_SUBREAPER", "PR_SET_NAME", "PR_SET_PDEATHSIG", "prctl", "signal"]
+__all__ = [
+    "LINUX", "PR_SET_CHILD_SUBREAPER", "PR_SET_NAME", "PR_SET_PDEATHSIG", "close_process", "open_process", "prctl",
+    "signal",
+]  # fmt: skip
 
 LINUX = sys.platform == "linux"
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 
 
 def prctl(option: int, value: int | bytes) -> None:
@@ -27,3 +30,19 @@ def prctl(option: int, value: int | bytes) -> None:
     address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # pyright: ignore[reportArgumentType]
     if _ctypes.call_function(address, (option, value, 0, 0, 0)) != 0:
         raise OSError(f"prctl({option}) failed")
+
+
+def close_process() -> None:
+    """Have the system refuse other processes of this account our descriptors, memory and environment (Linux).
+
+    Otherwise a cell could open the server's pipes in ``/proc/PID/fd`` and write into them. Children that are
+    forked are closed too, programs that are executed are not. Nothing keeps root out.
+    """
+    if LINUX:
+        prctl(PR_SET_DUMPABLE, 0)
+
+
+def open_process() -> None:
+    """Undo `close_process`: a kernel is as any process of its account."""
+    if LINUX:
+        prctl(PR_SET_DUMPABLE, 1)

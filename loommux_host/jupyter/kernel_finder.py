@@ -19,6 +19,7 @@ from typing import Any
 import zmq
 from jupyter_core.paths import jupyter_runtime_dir
 
+from loommux_host.kernels.encryption import as_client
 from loommux_host.kernels.jupyter_messages import BadMessage, Wire, endpoint
 from loommux_kernel.shared.protocol import LOOKING, METADATA_KEY
 
@@ -103,6 +104,8 @@ def _answering(context: zmq.Context[zmq.Socket[bytes]], claims: list[_Claim]) ->
     for claim in claims:
         control, heart = context.socket(zmq.DEALER), context.socket(zmq.REQ)
         wire = Wire(claim.info["key"], claim.info["signature_scheme"], LOOKING + os.urandom(8).hex())
+        for socket in (control, heart):
+            as_client(socket, claim.info)
         control.connect(endpoint(claim.info, "control"))
         heart.connect(endpoint(claim.info, "hb"))
         control.send_multipart(wire.packed("kernel_info_request", {}, {})[1])

@@ -22,6 +22,7 @@ from typing import Any
 
 import zmq
 
+from loommux_host.facts.phrases import visible
 from loommux_host.jupyter.kernel_finder import NotFound, find, living
 from loommux_host.jupyter.proxy_sockets import REQUESTS, Asked, Back, Front
 from loommux_host.kernels.jupyter_messages import BadMessage
@@ -242,7 +243,7 @@ def no_process(name: str) -> str:
 
 def say(text: str) -> None:
     """A line in the log of whoever started this."""
-    sys.stderr.write(f"loommux proxy: {text}\n")
+    sys.stderr.write(visible(f"loommux proxy: {text}\n"))
     sys.stderr.flush()
 
 

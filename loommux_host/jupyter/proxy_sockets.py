@@ -16,6 +16,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from loommux_host.jupyter.kernel_finder import Living
+from loommux_host.kernels.encryption import as_client, as_server
 from loommux_host.kernels.jupyter_messages import DELIMITER, EMPTY, Message, Wire, endpoint
 
 REQUESTS = ("shell", "control", "stdin")
@@ -74,6 +75,7 @@ class Front(End):
         for channel, socket in self.sockets.items():
             if socket.type == zmq.ROUTER:
                 socket.router_handover = 1
+            as_server(socket, info)
             socket.bind(endpoint(info, channel))
 
     def reply(self, asked: Asked, kind: str, content: dict[str, Any]) -> None:
@@ -112,6 +114,7 @@ class Back(End):
                 socket.subscribe(b"")
             else:
                 socket.setsockopt(zmq.IDENTITY, identity)
+            as_client(socket, kernel.info)
             socket.connect(endpoint(kernel.info, channel))
         #: Whether the kernel's process is connected, and whether it has confirmed that we hear what it publishes.
         self.connected = self.heard = False

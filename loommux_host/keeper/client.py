@@ -111,6 +111,10 @@ class KeeperClient:
         sockets = [socket.socket(fileno=fd) for fd in descriptors]
         return [Kept(k["name"], k["guard"], s) for k, s in zip(answer["kernels"], sockets, strict=True)]
 
+    async def listen_again(self, lock: int) -> None:
+        """Listen at the same path, whose directory was made again, and hold its `lock`."""
+        await self.ask("listen", [lock] if lock >= 0 else [])
+
     async def end(self) -> None:
         """Let it exit; guards and inits that are left end what they guard."""
         with contextlib.suppress(KeeperGone):

@@ -32,6 +32,7 @@ import time
 import traceback
 
 from loommux_host.init.descendants import remove_files
+from loommux_host.init.system_calls import close_process
 from loommux_host.keeper.exec_reasons import at_start, why_exec
 from loommux_host.keeper.forked_child import Newborn, Origins, be_guard
 from loommux_host.keeper.preload import Preloaded
@@ -41,6 +42,10 @@ from loommux_host.keeper.wire import SOCKET_NAME, VERSION, Frames, Message, send
 SEND_SECONDS = 5.0
 #: How many may wait to become the owner.
 BACKLOG = 16
+
+
+#: Whoever stops a service or a job signals all its processes; the owner decides what that means for us.
+UNHEARD = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 class Kept:
@@ -82,6 +87,8 @@ class Keeper:
     def run(self) -> str:
         """Serve until nobody needs us; returns in the forked kernels alone, with their launch file."""
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are not waited for: their sockets tell
+        for name in UNHEARD:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
         self._origins.title(["loommux-keeper", self._directory], "loommux-keeper")
         os.chdir("/")
         self._preloaded.run()
@@ -127,6 +134,15 @@ class Keeper:
         listener.setblocking(False)
         self._poll.register(listener, select.POLLIN)
         return listener
+
+    def _listen_again(self, locks: list[int]) -> None:
+        """The directory was removed and made again: so is our socket in it, and its lock is another."""
+        if self._listener is not None:
+            self._poll.unregister(self._listener)
+            self._listener.close()
+            self._listener = self._listen()
+        if locks and self._lock >= 0:
+            os.dup2(locks[0], self._lock, os.get_inheritable(self._lock))
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -181,6 +197,9 @@ class Keeper:
                 return {}, []
             case "kernels":
                 return self._kernels()
+            case "listen":
+                self._listen_again(descriptors)
+                return {}, []
             case "end":
                 with contextlib.suppress(OSError):
                     send(connection.sock, {"of": message["id"]})
@@ -247,5 +266,6 @@ class Keeper:
 
 def main() -> str:
     """``DIRECTORY OWNER GRACE LOCK``: the last two empty where not. Returns in a kernel's process alone."""
+    close_process()
     directory, owner, grace, lock = sys.argv[2:6]
     return Keeper(directory, int(owner), float(grace) if grace else None, int(lock or -1)).run()

@@ -23,12 +23,15 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from loommux_host.init.roles import Job, Owner, guard, open_parent
+from loommux_host.init.system_calls import PR_SET_NAME, prctl
 from loommux_host.keeper.wire import Message
 
 #: The environment variable by which processes are found whose init is gone, see `processes.stray_processes`.
 MARK = "LOOMMUX_KERNEL_ID"
 MARK_LENGTH = 64
 NAME_FILE = "/proc/self/comm"
+#: The system cuts what is longer.
+NAME_BYTES = 15
 
 
 class Newborn(BaseException):
@@ -58,8 +61,7 @@ class Origins:
         text = " ".join(words).encode()[: room - 2]
         # The last byte is not zero: so the system takes the area for one line that ends earlier.
         ctypes.memmove(self._arguments, text + bytes(room - 1 - len(text)) + b" ", room)
-        with open(NAME_FILE, "w") as file:  # noqa: PTH123
-            file.write(name)
+        prctl(PR_SET_NAME, name.encode()[:NAME_BYTES])  # the file of that is not ours to write (`close_process`)
 
     def mark(self, kernel_id: str) -> None:
         """Carry the kernel's id in what the system shows of our environment."""

@@ -8,6 +8,7 @@ Made by `server.host`; `processes.launcher` uses its provisioners.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from loommux_host.keeper.client import KeeperClient, KeeperGone
+from loommux_host.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from loommux_host.keeper.provisioner import ForkedByKeeper
 from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.launcher import ENTER, WayIn, guarding
@@ -95,13 +96,25 @@ class KeeperSupervisor:
         await client.until_warm(WARM_SECONDS)
         return client
 
+    async def listen_again(self) -> None:
+        """Somebody has removed the server's directory, which has been made again: be found by a successor there."""
+        client = self._client
+        if self._grace is not None and client is not None and not client.lost.is_set():
+            with contextlib.suppress(KeeperGone, KeeperRefused):
+                await client.listen_again(self._directory.lock)
+
     async def close(self) -> None:
         """End the keeper. The kernels have ended."""
         self._ending = True
         async with self._starting:
             client, self._client = self._client, None
             if client is not None:
-                await client.end()
+                try:
+                    async with asyncio.timeout(END_SECONDS):
+                        await client.end()
+                except TimeoutError:  # it was stopped; nobody is left for whom it would matter
+                    if self._process is not None:
+                        self._process.kill()
                 client.close()
             await self._reap()
 
@@ -121,12 +134,13 @@ class KeeperSupervisor:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = self._start(words, environment, theirs)
+                with ForkedByKeeper.guards.starting():
+                    self._process = self._start(words, environment, theirs)
+                    ForkedByKeeper.guards.add(self._process.pid)
             except OSError as error:
                 ours.close()
                 self._failed_at = loop.time()
                 raise KeeperGone(f"no keeper could be started: {error}") from error
-        ForkedByKeeper.guards.add(self._process.pid)
         self._client = KeeperClient(ours)
 
     def _start(self, way_in: list[str], environment: dict[str, str], theirs: socket.socket) -> subprocess.Popen[bytes]:

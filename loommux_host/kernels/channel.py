@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 
 import zmq
 
+from loommux_host.kernels.encryption import as_client
 from loommux_host.kernels.jupyter_messages import Message, Wire, endpoint
 from loommux_kernel.shared.protocol import (
     CONTROL_PREFIX,
@@ -168,6 +169,7 @@ class ZmqChannel:
             socket.subscribe(EVENT_TOPIC)
         else:
             socket.setsockopt(zmq.IDENTITY, self._wire.session.encode())
+        as_client(socket, self._info)
         socket.connect(endpoint(self._info, name))
         receiver = _Receiver(socket, take)
         self._receivers.append(receiver)

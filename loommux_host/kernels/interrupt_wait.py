@@ -40,17 +40,25 @@ class Processes:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """Whether the cell's code got the interrupt, whether by a handler of its own, and what keeps it away if not."""
+
+    felt: bool
+    by_own_handler: bool
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True)
 class Interrupted:
     """`result` is a word of contract 4, or ``unresponsive`` when not even the aim is known.
 
-    `answered`: the kernel has taken the request; `felt`: the cell's code got the interrupt, None when
-    that is not known.
+    `answered`: the kernel has taken the request; `effect`: what is known of how the cell took it.
     """
 
     result: str
     view: View | None
     answered: bool = True
-    felt: bool | None = None
+    effect: Effect | None = None
     processes: Processes = Processes()
 
 
@@ -81,10 +89,10 @@ async def interrupt(life: Life, number: int | None, by: str | None = None) -> In
     left = max(0.0, began + seconds - loop.time())
     await follow(life, lambda: not target.running, Patience(left, left))
     processes = await _processes(life, answer or {}, began + SECONDS_WITH_PROCESSES)
+    effect = await _effect(life, target) if answer is not None else None
     if target.running:
-        felt = await _felt(life, target) if answer is not None else None
-        return Interrupted("interrupt_sent", target, answer is not None, felt, processes)
-    return Interrupted(_ended(target), target, processes=processes)
+        return Interrupted("interrupt_sent", target, answer is not None, effect, processes)
+    return Interrupted(_ended(target), target, effect=effect, processes=processes)
 
 
 def _ended(view: View) -> str:
@@ -111,10 +119,13 @@ async def _target(life: Life, answer: dict[str, Any] | None, pending: Sent | Non
     return pending.view if pending else life.mirror.running
 
 
-async def _felt(life: Life, target: View) -> bool | None:
-    """Whether an interrupt has reached the code of a cell that goes on."""
+async def _effect(life: Life, target: View) -> Effect | None:
+    """What the kernel says of it now; None when it does not answer, or another cell runs already."""
     status = await life.ask("status", deadline=FELT_SECONDS)
-    return bool(status["felt"]) if status is not None and status["serial"] == target.serial else None
+    if status is None or status["last_serial"] != target.serial:
+        return None
+    own = status.get("taken") == target.serial
+    return Effect(own or bool(status["felt"]), own, status.get("obstacle"))
 
 
 async def _processes(life: Life, answer: dict[str, Any], until: float) -> Processes:

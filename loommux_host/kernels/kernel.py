@@ -145,6 +145,11 @@ class Kernel:
         if self._starting is None and self.life is not None and self.life.finished.is_set() and not self.closed:
             self._begin_start()
 
+    async def settled(self) -> None:
+        """Wait until no start of a process is under way, however it ends."""
+        while under_way := {t for t in (self._restarting, self._starting) if t is not None and not t.done()}:
+            await asyncio.wait(under_way)
+
     async def ready(self) -> Life:
         """The living process, started when there is none. Raises `KernelStartFailed`."""
         while True:
@@ -306,7 +311,11 @@ class Kernel:
             raise KernelClosed
         if self._restarting is None or self._restarting.done():
             self._restarting = self._own(self._restart(by, caller))
-        return await asyncio.shield(self._restarting)
+        restarting = self._restarting
+        await asyncio.wait({restarting})
+        if restarting.cancelled():  # by its end
+            raise KernelClosed
+        return restarting.result()
 
     async def _restart(self, by: str | None, caller: str | None) -> Restarted:
         if self._starting is not None and not self._starting.done():
@@ -371,7 +380,9 @@ class Kernel:
         self.journal.died(life.death, number, on_purpose=bool(cause), not_for=caller)
         self.ended.append(life)
         while len(self.ended) > ENDED_KEPT:
-            self._own(self._launching.discard(self.ended.pop(0).process))
+            oldest = self.ended.pop(0)
+            oldest.records.close()
+            self._own(self._launching.discard(oldest.process))
         self._on_change(self, life, Died())
 
     def _own(self, work: Any) -> asyncio.Task[Any]:

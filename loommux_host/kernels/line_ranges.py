@@ -38,10 +38,12 @@ class Range:
     last: int
     total: Counts
     max_chars: int | None
+    start_char: int = 1
 
     @property
     def whole(self) -> bool:
-        return self.first <= 1 and self.last >= self.total.lines and self.max_chars is None
+        everything = self.max_chars is None and self.start_char == 1
+        return self.first <= 1 and self.last >= self.total.lines and everything
 
 
 def read(reader: RecordReader, wanted: Range) -> Lines:
@@ -52,7 +54,7 @@ def read(reader: RecordReader, wanted: Range) -> Lines:
     size = Counts()
     for start in range(wanted.first, wanted.last + 1, BATCH):
         end = min(wanted.last, start + BATCH - 1)
-        batch = reader.lines(wanted.serial, wanted.stream, start, end, wanted.max_chars)
+        batch = reader.lines(wanted.serial, wanted.stream, start, end, wanted.max_chars, wanted.start_char)
         if size.characters <= BODY_CHARACTERS:
             lines += batch
         size = _added(size, batch)
@@ -77,7 +79,7 @@ def _ends(reader: RecordReader, wanted: Range) -> Lines:
 
 def _tail(reader: RecordReader, wanted: Range) -> list[str]:
     first = max(wanted.first, wanted.last - TAIL + 1)
-    return reader.lines(wanted.serial, wanted.stream, first, wanted.last, EXCERPT_LINE_CHARACTERS)
+    return reader.lines(wanted.serial, wanted.stream, first, wanted.last, EXCERPT_LINE_CHARACTERS, wanted.start_char)
 
 
 def _added(size: Counts, lines: list[str]) -> Counts:

@@ -20,6 +20,7 @@ from loommux_host.facts.results import Death
 from loommux_host.kernels.channel import Channel, ChannelClosed, KernelUnresponsive, RequestFailed
 from loommux_host.kernels.journal import Journaled, NoticeKey
 from loommux_host.kernels.mirror import Change, Ended, Mirror, Missed, Noticed, Printed, Started, View, WatchesChanged
+from loommux_host.kernels.record_files import RecordFiles
 from loommux_host.kernels.record_reads import in_thread, read_finished, read_latest, taken_back
 from loommux_host.kernels.relay_file import Relay
 from loommux_host.kernels.submission import Pulse, Sent
@@ -38,6 +39,10 @@ PROBE_SECONDS = 30.0
 EAGER_SECONDS = 10.0
 #: Told ends are reported to the kernel together after so long.
 TOLD_SECONDS = 1.0
+#: By what a process ends when whoever stops the server signals all of it; SIGKILL is its init's.
+SENT_TO_ALL = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
+#: Seconds between two looks whether a kernel has made its record store.
+HOLD_PAUSE = 0.02
 T = TypeVar("T")
 
 
@@ -53,7 +58,7 @@ class Life:
         on_death: Callable[[Life, View | None], None],
     ) -> None:
         self.process = process
-        self.records = Path(process.launch.records)
+        self.records = RecordFiles(Path(process.launch.records))
         self.mirror = Mirror(now())
         self.pulse = Pulse()
         #: What forwarded cells say, by serial, until it was fetched.
@@ -64,6 +69,8 @@ class Life:
         self.activity = 0.0
         #: Why this process is being ended on purpose: cause, by whom in words, caller id.
         self.ending: tuple[str, str | None, str | None] | None = None
+        #: What has asked the server to stop, in words. It may have asked this process as well.
+        self.server_ends_by: str | None = None
         self.gone = False
         #: The process has ended, its records are complete, `death` says how.
         self.finished = asyncio.Event()
@@ -85,8 +92,16 @@ class Life:
         """Listen to the process and catch up with what it did before."""
         self._loop = asyncio.get_running_loop()
         self._own(self._watch_exit())
+        self._own(self._hold_records())
         await self._channel.open(self._heard)
         await self._catch_up()
+
+    async def _hold_records(self) -> None:
+        """Hold them as soon as the kernel has made them."""
+        pause = HOLD_PAUSE
+        while not (await in_thread(self.records.hold) or self.gone):
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, QUIET_SECONDS)
 
     def begin_soon(self) -> asyncio.Task[None]:
         """As `begin`, behind the caller; it ends with this life."""
@@ -107,6 +122,7 @@ class Life:
     def leave(self) -> list[asyncio.Task[Any]]:
         """Give up every task, for a host that goes; returns them for the owner to await."""
         self._channel.close()
+        self.records.close()
         for _, relay in self.relays.values():
             relay.close()
         for task in self._tasks:
@@ -138,7 +154,7 @@ class Life:
     def submit(self, source: str, origin: Origin, submitted_at: float, *, relay: bool = False) -> Sent:
         """Send a cell; the caller has seen that nothing runs and nothing is pending."""
         id = uuid.uuid4().hex
-        kept = str(self.records.with_name(f"relay-{id}")) if relay else None
+        kept = str(self.records.path.with_name(f"relay-{id}")) if relay else None
         submission = Submission(id, self.mirror.last_serial, origin, submitted_at, relay=kept)
         sent = self.pending = Sent(submission, source)
         self._own(self._deliver(sent))
@@ -174,6 +190,8 @@ class Life:
         if sent.view is None and (answer is None or not lost):
             await self.mend()
         if lost:
+            # A kernel that did not answer may have begun it before that; its note says so, if there is one.
+            sent.unknown = answer is None and not await in_thread(self.records.tells_what_began)
             self._decide(sent, lost=True)
 
     async def mend(self) -> None:
@@ -206,6 +224,7 @@ class Life:
         except RequestFailed:
             log.exception("a submission was not answered as agreed")
             await self.mend()
+            sent.unknown = True
             self._decide(sent, lost=True)
             return
         if reply.refused is not None:
@@ -348,6 +367,8 @@ class Life:
         records, notices, known = await read_finished(
             self.process, self.records, exit_.at, relay=self._relayed(), after=self._notice_id
         )
+        if self.ending is None and self.server_ends_by is not None and exit_.signal in SENT_TO_ALL:
+            self.ending = ("shutdown", self.server_ends_by, None)
         self.death = death_of(self.process.process, exit_, self.ending)
         self._mended(records, notices)
         self._act(self.mirror.killed(exit_.at))

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio.to_thread
-
+from loommux_host.kernels.record_files import RecordFiles
 from loommux_host.processes.process_protocol import Process
 from loommux_kernel.shared.protocol import Submission
 from loommux_kernel.shared.record_types import ExecutionRecord, NoticeRecord
 from loommux_kernel.shared.records.finisher import finish
 from loommux_kernel.shared.records.reader import RecordReader
-from loommux_kernel.shared.records.start_note import claim, starting
+from loommux_kernel.shared.records.start_note import claim
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ _unreadable: set[Path] = set()
 
 
 class RecordsGone(Exception):
-    """The store is not there: its process never got so far, or its records were let go."""
+    """The store is not there: its process never got so far, its records were dropped, or somebody removed them."""
 
 
 class RecordsUnreadable(Exception):
@@ -48,44 +47,43 @@ class RecordsBehind(RecordsUnreadable):
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
     """Run file and database work in a worker thread; a cancelled caller leaves at once."""
-    return await anyio.to_thread.run_sync(lambda: work(*args), abandon_on_cancel=True)
+    return await asyncio.to_thread(work, *args)
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[RecordReader]:
+def reading(files: RecordFiles) -> Iterator[RecordReader]:
     """A reader for the length of one transaction or a few. Raises `RecordsGone`, `RecordsUnreadable`."""
-    try:
-        reader = RecordReader(path)
-    except FileNotFoundError:
-        raise RecordsGone(path) from None
-    except sqlite3.DatabaseError as error:
-        raise RecordsUnreadable(path) from error
-    try:
-        yield reader
-    except sqlite3.DatabaseError as error:
-        raise RecordsUnreadable(path) from error
-    finally:
-        reader.close()
+    with contextlib.ExitStack() as stack:
+        try:
+            reader = stack.enter_context(files.opened())
+        except FileNotFoundError:
+            raise RecordsGone(files.path) from None
+        except sqlite3.DatabaseError as error:
+            raise RecordsUnreadable(files.path) from error
+        try:
+            yield reader
+        except sqlite3.DatabaseError as error:
+            raise RecordsUnreadable(files.path) from error
 
 
-async def taken_back(store: Path, submission: Submission) -> bool:
+async def taken_back(files: RecordFiles, submission: Submission) -> bool:
     """Whether a kernel that does not answer will not start that any more; what it has begun is in its records."""
     with contextlib.suppress(OSError):
-        return await in_thread(claim, store.parent, submission.id)
+        return await in_thread(claim, files.path.parent, submission.id)
     return False
 
 
-def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
-    """The latest executions, newest first, and the notices after `notice_id`; nothing without a store.
+def read_latest(files: RecordFiles, notice_id: int) -> tuple[list[ExecutionRecord], list[NoticeRecord]]:
+    """The latest executions, newest first, and the notices after `notice_id`.
 
-    One that has begun and did not reach the store is among them; of a store that cannot be read, it alone.
+    One that has begun and did not reach the store is among them; of a store that is gone or cannot be read, it alone.
     """
-    begun = starting(path)
+    path, begun = files.path, files.starting()
     try:
-        with reading(path) as reader:
+        with reading(files) as reader:
             records, notices = reader.executions(limit=MENDED), reader.notices(after=notice_id)
     except RecordsGone:
-        return [], []
+        return [begun] if begun is not None else [], []
     except RecordsUnreadable as error:
         if path not in _unreadable:
             _unreadable.add(path)
@@ -98,23 +96,31 @@ def read_latest(path: Path, notice_id: int) -> tuple[list[ExecutionRecord], list
 
 
 async def read_finished(
-    process: Process, records: Path, at: float, *, relay: str | None, after: int
+    process: Process, files: RecordFiles, at: float, *, relay: str | None, after: int
 ) -> tuple[list[ExecutionRecord], list[NoticeRecord], bool]:
     """Finish the records of a process that ended `at`, and read them; the last says whether they tell what has begun.
 
-    Notices up to the id `after` are left out. The note of the last start stands in for a
-    store that cannot be finished.
+    Notices up to the id `after` are left out. Files that somebody has removed are written again first, as far
+    as they were open. The note of the last start stands in for a store that cannot be finished.
     """
     try:
         async with asyncio.timeout(FINISH_SECONDS):
-            await in_thread(finish, records, at, process.launch.records_budget_bytes, relay)
-            return *await in_thread(read_latest, records, after), True
+            await in_thread(_restored, files)
+            await in_thread(finish, files.path, at, process.launch.records_budget_bytes, relay)
+            return *await in_thread(read_latest, files, after), await in_thread(files.tells_what_began)
     except Exception:
         log.exception("the records of process %d could not be finished", process.process)
     try:
         async with asyncio.timeout(NOTE_SECONDS):
-            begun = await in_thread(starting, records)
+            begun = await in_thread(files.starting)
     except Exception:
         log.exception("what process %d began last cannot be read", process.process)
         begun = None
     return [begun] if begun is not None else [], [], begun is not None
+
+
+def _restored(files: RecordFiles) -> None:
+    try:
+        files.restore()
+    except (OSError, sqlite3.Error) as error:
+        log.warning("the records at %s were removed and cannot be written again: %s", files.path, error)

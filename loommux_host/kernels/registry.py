@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from loommux_host.facts.phrases import HANDLE_MARK, without_handles
 from loommux_host.kernels.kernel import Kernel, Launching
 from loommux_host.kernels.mirror import Change
 from loommux_host.kernels.process_life import Life
@@ -30,6 +31,10 @@ class InvalidName(ValueError):
     """The name is no kernel's name; the message says what is allowed."""
 
 
+#: What no kernel can be called, since it is how a call asks for another, and how handles begin.
+NEW = "new"
+
+
 @dataclass(frozen=True)
 class Opened:
     """A kernel, and whether this call opened it."""
@@ -44,6 +49,7 @@ class Registry:
     def __init__(self, launching: Callable[[str, str], Launching], *, max_kernels: int = 64) -> None:
         self._launching = launching
         self._max_kernels = max_kernels
+        self._ends_by: str | None = None
         self._kernels: dict[str, Kernel] = {}
         self._listeners: list[OnChange] = []
 
@@ -154,11 +160,18 @@ class Registry:
         for kernel in self._kernels.values():
             kernel.answer_now()
 
+    def ends_by(self, by: str) -> None:
+        """Something has asked for the end of the server, and so of all kernels; in words."""
+        self._ends_by = by
+        for kernel in self._kernels.values():
+            if kernel.life is not None:
+                kernel.life.server_ends_by = by
+
     async def close(self) -> None:
         """Retire all kernels."""
         going = list(self._kernels.values())
         self._kernels.clear()
-        await asyncio.gather(*(kernel.close() for kernel in going))
+        await asyncio.gather(*(kernel.close(by=self._ends_by) for kernel in going))
 
     def _free(self, name: str, home: str | None) -> str:
         free, number = name, 1
@@ -180,5 +193,11 @@ def caller_id(kernel: Kernel) -> str:
 
 def check_name(name: str) -> None:
     """Raise `InvalidName` unless a kernel may be called so."""
-    if not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
-        raise InvalidName(f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters")
+    reserved = name == NEW or name.startswith(HANDLE_MARK)
+    if reserved or not name.strip() or not name.isprintable() or "/" in name or len(name) > NAME_CHARACTERS:
+        raise InvalidName(
+            f"a kernel's name is printable, has no / and at most {NAME_CHARACTERS} characters; "
+            f"{NEW} and what begins with {HANDLE_MARK} mean other things"
+        )
+    if without_handles(name) != name:
+        raise InvalidName("a name; a handle goes into the argument kernel, and nobody else is told of it")

@@ -58,9 +58,9 @@ class Policy:
             value = getattr(self, field.name)
             if not field.name.endswith("_seconds"):
                 continue
-            least = 0.0 if field.name.endswith("_grace_seconds") else LEAST_WINDOW
-            if not _is_number(value) or value < least:
-                raise InvalidPolicy(f"{field.name} must be a number of seconds of at least {least:g}, not {value!r}")
+            if not _is_number(value) or value < LEAST_WINDOW:
+                words = f"must be a number of seconds of at least {LEAST_WINDOW:g}, not {value!r}"
+                raise InvalidPolicy(f"{field.name} {words}")
         if self.lease_mode not in set(Mode):
             raise InvalidPolicy(f"lease_mode must be one of {', '.join(Mode)}, not {self.lease_mode!r}")
         if self.heartbeat_timeout_seconds <= self.heartbeat_interval_seconds:

@@ -49,7 +49,7 @@ def leaver(headers: Headers) -> str | None:
 
 def _modern_id(name: str) -> str:
     """Without ``@``, behind which a lease's key names the kernel."""
-    return f"modern {quote(name, safe=' ')}"
+    return f"modern {quote(name, safe=' ', errors='backslashreplace')}"
 
 
 def address_of(context: Context) -> str | None:

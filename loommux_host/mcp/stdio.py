@@ -210,6 +210,11 @@ class Conversation:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def answered(self) -> None:
+        """Wait until nothing is in flight."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def finish(self, seconds: float) -> None:
         """Let what is in flight be answered; give it up after `seconds`."""
         if self._tasks:
@@ -246,12 +251,16 @@ class Stdio:
         self.ended = asyncio.Event()
         self._writer: Writer = writer(write, self._broken)
         self._conversation = Conversation(calls, self._writer.write, caller, modern=modern)
-        self._reader = Reader(read, self._conversation.receive, self.ended.set)
+        self._reader = Reader(read, self._conversation.receive, self.ended.set, self._conversation.answered)
 
     def _broken(self) -> None:
         """Nobody reads: what is in flight has no one to be answered to."""
         self._conversation.abandon()
         self.ended.set()
+
+    async def answered(self) -> None:
+        """Wait until nothing is in flight; a client that does not read any more has nothing in flight."""
+        await self._conversation.answered()
 
     async def finish(self, seconds: float) -> None:
         """Take no more requests, answer those that are in flight within `seconds`."""

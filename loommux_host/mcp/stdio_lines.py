@@ -17,10 +17,11 @@ import contextlib
 import os
 import queue
 import select
+import stat
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 READ_BYTES = 1 << 16
@@ -60,17 +61,30 @@ def _private(fd: int) -> int:
 
 
 class Reader:
-    """Gives every complete line to `on_line`, without its end, in order; then calls `on_end` once."""
+    """Gives every line to `on_line`, without its end, in order; then calls `on_end` once.
 
-    def __init__(self, fd: int, on_line: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+    A regular file is a conversation that was written down: who wrote it could not wait for an
+    answer, so its next line is given when `answered` says that the one before it has been.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        on_line: Callable[[bytes], None],
+        on_end: Callable[[], None],
+        answered: Callable[[], Awaitable[None]],
+    ) -> None:
         self._fd, self._on_line, self._on_end = fd, on_line, on_end
         self._loop = asyncio.get_running_loop()
         self._partial = bytearray()
         self._watched = False
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            self._reading = self._loop.create_task(self._read_file(answered), name="read the file on stdin")
+            return
         try:
             self._loop.add_reader(fd, self._readable)
             self._watched = True
-        except (NotImplementedError, OSError):  # Windows, or a regular file
+        except (NotImplementedError, OSError):  # Windows, or a device
             threading.Thread(target=self._in_thread, name="stdin", daemon=True).start()
 
     def close(self) -> None:
@@ -79,6 +93,21 @@ class Reader:
             self._watched = False
             self._loop.remove_reader(self._fd)
         self._on_line, self._on_end = lambda line: None, lambda: None
+
+    async def _read_file(self, answered: Callable[[], Awaitable[None]]) -> None:
+        following: list[bytes] = []
+        while True:
+            chunk = await asyncio.to_thread(self._chunk)
+            for line in self._lines(chunk):
+                if following:
+                    self._on_line(following.pop())
+                    await answered()
+                following.append(line)
+            if not chunk:  # what is in flight when nothing more comes is answered as on any other end
+                for line in following:
+                    self._on_line(line)
+                self._end()
+                return
 
     def _readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -101,19 +130,25 @@ class Reader:
                 self._loop.call_soon_threadsafe(self._take, chunk)
 
     def _take(self, chunk: bytes) -> None:
+        for line in self._lines(chunk):
+            self._on_line(line)
         if not chunk:
-            on_end = self._on_end
-            self.close()
-            on_end()
-            return
+            self._end()
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        """The lines that a chunk completes; the end, which is an empty one, completes the last."""
         searched = len(self._partial)
-        self._partial += chunk
+        self._partial += chunk or b"\n" * bool(self._partial)
         if self._partial.find(b"\n", searched) < 0:
-            return
+            return []
         *lines, rest = bytes(self._partial).split(b"\n")
         self._partial = bytearray(rest)
-        for line in lines:
-            self._on_line(line)
+        return lines
+
+    def _end(self) -> None:
+        on_end = self._on_end
+        self.close()
+        on_end()
 
 
 class Writer(Protocol):

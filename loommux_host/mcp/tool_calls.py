@@ -8,6 +8,7 @@ both call this. The service may still be starting; a call waits for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +20,16 @@ from loommux_host.facts.result_limits import Limits
 from loommux_host.facts.results import Answer, CellAnswer, KernelFacts, ReadAnswer, SearchAnswer
 from loommux_host.mcp.parameters import BadArgument
 from loommux_host.mcp.tools import TOOLS
+from loommux_kernel.shared.protocol import now
 
 if TYPE_CHECKING:  # imported by whoever opens the service; a server answers before
     from loommux_host.rendering.message import Block
     from loommux_host.sessions.callers import Caller
     from loommux_host.usecases.service import Service
 
+log = logging.getLogger(__name__)
+
+#: What Python says when the system gives no thread.
 #: Tells the client of a call that goes on: elapsed seconds, the last line of output.
 Progress = Callable[[float, str], Awaitable[None]]
 #: Tools whose calls may take long enough to report progress.
@@ -69,7 +74,14 @@ class Calls:
             answer: Answer = invalid_argument(bad.parameter, bad.value, bad.allowed)
         else:
             service = await asyncio.shield(self._service)
-            answer = await ask(service, identify(), name, values, progress)
+            try:
+                answer = await ask(service, identify(), name, values, progress)
+                return await self._outcome(answer)
+            except (OSError, MemoryError, RuntimeError) as error:
+                from loommux_host.usecases.outcome_mapping import refused_by_the_system  # there since the service is
+
+                answer = refused_by_the_system(name, error)
+                answer.now = now()
         return await self._outcome(answer)
 
     async def _outcome(self, answer: Answer) -> Outcome:

@@ -53,7 +53,7 @@ KERNEL = Parameter("kernel", TEXT, 'Only when told: a kernel\'s name or id, the 
 STREAM = Parameter(
     "stream", one_of(*Stream, make=Stream), "Which output; combined is all of it, in order.", default="combined"
 )
-MAX_CHARS = Parameter("max_chars", POSITIVE, "Cut every returned line after so many characters.")
+MAX_CHARS = Parameter("max_chars", POSITIVE, "Return at most so many characters of each line.")
 
 READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 DESTROYS = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
@@ -74,8 +74,8 @@ Returns when the cell ends, after 10 s in all, or after 10 s without output, whi
 for the other tools.
 - "Running, …" with the last lines: the cell goes on by itself. Call wait(execution=7); never send it again.
 - "busy: …": another cell is running, nothing of yours was run. wait() or interrupt() first.
-- "kernel_died: …": the process ended earlier and its variables are gone; nothing was run. Send the cell again \
-to run it in the new process.
+- "kernel_died: …": the process has ended and its variables are gone. If it says that nothing was run, send the \
+cell again to run it in the new process.
 - "Output omitted: …": over 5,000 tokens; the last lines are shown. read_output and search_output get the rest.
 
 If the host cut this call short, the cell is still running or has ended: ask status or wait(), do not run it twice.
@@ -164,7 +164,8 @@ Runs nothing and changes nothing.
 line_range is start:stop, lines counted from 1, both ends included, negative from the end: "1:200", "-20:" \
 (the last twenty), ":-3", "40:40". Left out: everything, which for a large output is cut in the middle with \
 the next call to make, so ask for a range. stream picks stdout, stderr, result (text of results and displays) or \
-traceback alone; line numbers differ between streams.
+traceback alone; line numbers differ between streams. start_char and max_chars pick columns, from 1: read a \
+very long line in pieces with line_range="3:3", start_char=1, max_chars=100000, then start_char=100001.
 
 The first line says what you got, like [lines 20–40 of 12,044]; then the lines as they were printed. To find \
 something in much output use search_output first, then read around its line numbers. To wait for more output \
@@ -173,6 +174,7 @@ use wait. If this call was cut short, call it again with a smaller range or max_
         EXECUTION,
         STREAM,
         Parameter("line_range", TEXT, 'Lines to read, like "1:200" or "-20:"; left out: all.'),
+        Parameter("start_char", POSITIVE, "Begin each line at this character.", default=1),
         MAX_CHARS,
         PROCESS,
         KERNEL,
@@ -193,8 +195,10 @@ query is a regular expression if it compiles as one, else plain text; query_mode
 is matched line by line.
 
 The first line says what was found, like [3 matching lines, 4 matches, of 12,044]; then "M 120 | text" for a \
-matching line and "C 119 | text" for context, with the line numbers of read_output. A pattern that takes \
-over 2 s ends as query_too_expensive: simplify it or use literal. If this call was cut short, call it again.""",
+matching line and "C 119 | text" for context, with the line numbers of read_output. A row over \
+max_chars (400) is cut around its first match, "M 120:5001 | …text…": 5001 is its column, for start_char of \
+read_output. A pattern that takes over 2 s ends as query_too_expensive: simplify it or use literal. If this \
+call was cut short, call it again.""",
     (
         Parameter("query", TEXT, "What to find.", required=True),
         EXECUTION,

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from loommux_host.facts.phrases import size
 from loommux_host.processes.cgroups import end_groups
+from loommux_host.processes.descriptor_limit import users_soft_limit
 from loommux_host.processes.environment import kernel_environment
 from loommux_host.processes.kernel_process import Exit, KernelProcess, ProcessInfo, Provisioner
 from loommux_host.processes.process_protocol import StartFailed
@@ -32,7 +33,7 @@ from loommux_host.processes.runtime_files import (
     stale_server_directories,
 )
 from loommux_host.processes.spawn import SpawnedByInit
-from loommux_host.processes.stray_processes import become_subreaper, end_orphans
+from loommux_host.processes.stray_processes import become_subreaper, end_left_by
 from loommux_kernel.shared.clock import clock
 from loommux_kernel.shared.protocol import LaunchFile, now
 from loommux_kernel.shared.transport import SECRET_VARIABLE
@@ -145,6 +146,8 @@ class Launcher:
             records_budget_bytes=self._budget - await self._kept(files, process_number),
             control_url=self._control_url,
             clock=clock(),
+            profile=str(files.profile),
+            extra={"descriptor_limit": users_soft_limit()},
         )
         try:
             try:
@@ -313,8 +316,10 @@ def clean_up_after_dead_servers() -> None:
     for directory in stale_server_directories():
         for group in directory.groups:
             end_groups(group, f"loommux-{directory.path.name}-")
-        for kernel in kernels_in(directory.path):
-            end_orphans(kernel["kernel_id"], None)
+        kernels = kernels_in(directory.path)
+        if kernels:
+            end_left_by({kernel["kernel_id"] for kernel in kernels}, SpawnedByInit.guards)
+        for kernel in kernels:
             Path(kernel["connection_file"]).unlink(missing_ok=True)
         directory.remove()
     remove_stale_connection_files()

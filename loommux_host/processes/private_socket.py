@@ -36,13 +36,21 @@ class ControlSocket:
             self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
             self.write_secret(directory / SECRET_FILE)
         else:
-            path = directory / NAME
-            self.listener = socket.socket(socket.AF_UNIX)
-            path.unlink(missing_ok=True)  # that of a dead server whose kernels were taken over
-            self.listener.bind(str(path))
-            path.chmod(0o600)  # nobody else gets into the directory in the meantime
-            self.url = UNIX + quote(str(path), safe="")
+            self._path = directory / NAME
+            self.listener = _listening(self._path)
+            self.url = UNIX + quote(str(self._path), safe="")
+            return
         self.listener.listen(BACKLOG)
+
+    def listen_again(self) -> socket.socket | None:
+        """When somebody has removed the socket's file: listen at the same address; returns what listened before.
+
+        Raises OSError.
+        """
+        if sys.platform == "win32" or self._path.exists():
+            return None
+        before, self.listener = self.listener, _listening(self._path)
+        return before
 
     def secret(self, kernel: str | None = None) -> str | None:
         """What that kernel, or the user's own programs, have to show; None where the file's rights are the proof."""
@@ -66,3 +74,19 @@ class ControlSocket:
 
     def close(self) -> None:
         self.listener.close()
+
+
+def _listening(path: Path) -> socket.socket:
+    """A socket that listens there, from when it is there; in place of a dead server's whose kernels were taken over."""
+    beside = path.with_name(f"{path.name}.n")
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        beside.unlink(missing_ok=True)
+        made.bind(str(beside))
+        beside.chmod(0o600)  # nobody else gets into the directory in the meantime
+        made.listen(BACKLOG)
+        beside.replace(path)
+    except OSError:
+        made.close()
+        raise
+    return made

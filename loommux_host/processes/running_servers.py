@@ -8,6 +8,8 @@ the user's commands call `living_servers`.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -27,6 +29,8 @@ CLOCK_SECONDS = 2.0
 class Server:
     """One living server. Paths are absolute; `started_at` is in seconds since the epoch, `uptime` the system's then.
 
+    `boot` says which run of the system that was; see `was_there`.
+
     `transport` is ``stdio`` or ``http``, `endpoint` what an HTTP server printed when it began
     to listen. `control_url` is its private socket, `secret_file` what has to be shown there, if anything.
     """
@@ -35,6 +39,7 @@ class Server:
     version: str
     started_at: float
     uptime: float
+    boot: str = ""
     workspace: str
     transport: str
     control_url: str
@@ -55,20 +60,44 @@ class Server:
         """Whether the process that wrote this is still there, not another with its number."""
         import psutil
 
-        with suppress(psutil.Error):
+        try:
             process = psutil.Process(self.pid)
-            return was_there(process, self.uptime) and process.status() != "zombie"
-        return False
+            return was_there(process, self.uptime, self.boot) and process.status() != "zombie"
+        except (psutil.ZombieProcess, psutil.AccessDenied):  # the first is a kind of the next
+            return False
+        except psutil.NoSuchProcess:
+            return is_hidden(self.pid)
 
 
-def was_there(process: psutil.Process, uptime: float) -> bool:
+def boot_id() -> str:
+    """Which run of the system this is; empty where it does not say."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def was_there(process: psutil.Process, uptime: float, boot: str) -> bool:
     """Whether it had begun by then, in seconds since the system did: no clock that is set makes it another.
 
-    Raises `psutil.Error`.
+    In another run of the system (`boot`) it is another. Raises `psutil.Error`.
     """
     import psutil
 
-    return process.create_time() - psutil.boot_time() <= uptime + CLOCK_SECONDS
+    return boot == boot_id() and process.create_time() - psutil.boot_time() <= uptime + CLOCK_SECONDS
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether there is such a process of this account, though it is not shown.
+
+    Where /proc is mounted with hidepid, it has no processes that cannot be looked into, and no server can be.
+    """
+    if sys.platform == "win32":
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def publish(directory: Path, server: Server) -> None:
@@ -94,4 +123,4 @@ def read(directory: Path) -> Server | None:
     return None
 
 
-__all__ = ["DirectoryRefused", "Server", "living_servers", "publish", "read", "was_there"]
+__all__ = ["DirectoryRefused", "Server", "boot_id", "living_servers", "publish", "read", "was_there"]

@@ -13,6 +13,7 @@ by the composition root.
                                                /kernel.json      id, connection file
                                                /bin/             see `environment`
                                                /<process>/       launch.json, records, descriptors, log
+                                                          p      socket for what forked children display
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from loommux_host.processes.cgroups import own_group
 from loommux_host.processes.resource_limits import KernelLimits
+from loommux_host.processes.transport_keys import encryption_keys
+from loommux_kernel.shared.private_directories import make_again
 
 #: Longest path of a unix socket, without the closing zero.
 SOCKET_PATH_BYTES = 107
-LONGEST_BELOW_SERVER = len("/k-12345678/s-5")
+#: The longest: what forked children of a kernel's process number 9,999 display (`loommux_kernel.capture.iopub`).
+LONGEST_BELOW_SERVER = len("/k-12345678/9999/p")
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 CREATE_TRIES = 5
+OWNER = "owner"
 #: Processes of a kernel that ended whose files, records above all, stay (contract 7).
 ENDED_KEPT = 3
 
@@ -77,10 +82,27 @@ class ServerDirectory:
         own = [] if self.group is None else [self.group]
         return list(dict.fromkeys([*own, *self.limits.parents, *self._groups]))
 
+    def make_again(self) -> None:
+        """Make it again, when somebody has removed it or its owner file. Raises `DirectoryRefused`, OSError."""
+        make_again(self.path.parent.parent)
+        for directory in (self.path.parent, self.path):
+            _make_private(directory)
+        if self.lock < 0 or (self.path / OWNER).exists():
+            return
+        lock = _lock(self.path / OWNER, create=True)
+        if lock is not None:
+            os.dup2(lock, self.lock, inheritable=os.get_inheritable(self.lock))
+            os.close(lock)
+            self.note_owner()
+
     def remove(self) -> None:
         """Remove everything in it, and the user's directory when no other server has one there."""
         if sys.platform == "win32":
             self._unlock()  # an open file cannot be removed there
+        # By its owner file another finds what is left, should this process be killed meanwhile: so that goes last.
+        with suppress(OSError):
+            for path in [path for path in self.path.iterdir() if path.name != OWNER]:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             self.path.parent.rmdir()
@@ -100,7 +122,7 @@ def create_server_directory(temporary: Path | None = None) -> ServerDirectory:
         path = base / os.urandom(4).hex()
         try:
             path.mkdir(mode=0o700)
-            lock = _lock(path / "owner", create=True)
+            lock = _lock(path / OWNER, create=True)
         except FileNotFoundError:
             continue  # another server ended and removed the user's directory, or this one as stale
         except OSError as error:
@@ -125,8 +147,10 @@ def stale_server_directories() -> list[ServerDirectory]:
     _make_private(base)
     found = []
     for path in base.iterdir():
+        with suppress(OSError):  # killed before it had an owner; one that is being made is made again
+            path.rmdir()
         with suppress(FileNotFoundError):  # removed meanwhile
-            lock = _lock(path / "owner", create=False)
+            lock = _lock(path / OWNER, create=False)
             if lock is not None:
                 found.append(ServerDirectory(path, lock, None, _groups_of(path)))
     return found
@@ -148,6 +172,7 @@ class KernelFiles:
     def __init__(self, server: ServerDirectory, kernel_id: str, name: str, transport: str = "ipc") -> None:
         self.server = server
         self.kernel_id = kernel_id
+        self._begun = False
         short = kernel_id[:8]
         self.directory = server.path / f"k-{short}"
         self.connection_file = _where_clients_look(self.directory) / f"kernel-loommux-{slug(name)}-{short}.json"
@@ -158,6 +183,8 @@ class KernelFiles:
             "kernel_name": "",
             "loommux_server": str(server.path),
         }
+        if transport == "tcp":
+            self._connection |= encryption_keys()
 
     @classmethod
     def of(
@@ -165,10 +192,15 @@ class KernelFiles:
     ) -> KernelFiles:
         """Those of a kernel that was taken over, in a directory that is ours now."""
         made = cls.__new__(cls)
-        made.server, made.kernel_id = server, kernel_id
+        made.server, made.kernel_id, made._begun = server, kernel_id, True
         made.directory = server.path / f"k-{kernel_id[:8]}"
         made.connection_file, made._connection = connection_file, connection
         return made
+
+    @property
+    def never_begun(self) -> bool:
+        """Whether no process of the kernel was ever to be started: then nothing of it is on disk."""
+        return not self._begun
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -181,18 +213,22 @@ class KernelFiles:
         Nothing is made before: a disk or a limit that is in the way is that of a start.
         """
         try:
-            for directory in (self.server.path.parent, self.server.path):
-                _make_private(directory)  # again, when somebody cleans up the temporary directory
+            self.server.make_again()
         except DirectoryRefused as error:
             raise PermissionError(str(error)) from None
-        self.directory.mkdir(mode=0o700, exist_ok=True)
-        identity = {"kernel_id": self.kernel_id, "connection_file": str(self.connection_file)}
-        (self.directory / "kernel.json").write_text(json.dumps(identity))
+        self._begun = True
+        self.note_identity()
         path = self.directory / str(number)
         path.mkdir(mode=0o700, exist_ok=True)  # a try before may have had no descriptor to remove it with
         (path / "descriptors").mkdir(mode=0o700, exist_ok=True)
         self.write_connection_file()
         return path
+
+    def note_identity(self) -> None:
+        """Say in the kernel's directory which kernel it is, for whoever cleans up after this server."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        identity = {"kernel_id": self.kernel_id, "connection_file": str(self.connection_file)}
+        (self.directory / "kernel.json").write_text(json.dumps(identity))
 
     def group(self, number: int) -> Path | None:
         """The control group for a process, where there may be one; the name tells whose it is."""
@@ -206,6 +242,11 @@ class KernelFiles:
     def records(self, number: int) -> Path:
         """The record store of a process."""
         return self.directory / str(number) / "records.sqlite"
+
+    @property
+    def profile(self) -> Path:
+        """Where IPython keeps what `%store` is given, for all processes of the kernel."""
+        return self.directory / "ipython"
 
     def discard_process(self, number: int) -> None:
         """Remove what is left of a process: its records, its log."""
@@ -273,7 +314,7 @@ def remove_stale_connection_files() -> None:
 
 def _groups_of(server: Path) -> list[Path]:
     with suppress(ValueError, AttributeError, TypeError):
-        return [Path(group) for group in json.loads((server / "owner").read_text()).get("groups", ())]
+        return [Path(group) for group in json.loads((server / OWNER).read_text()).get("groups", ())]
     return []  # killed before it had written that, or another version's
 
 

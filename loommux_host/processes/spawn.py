@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from loommux_host.processes.cgroups import end_groups
-from loommux_host.processes.stray_processes import end_orphans
+from loommux_host.processes.stray_processes import OwnChildren, end_orphans
+from loommux_kernel.shared.clock import uptime
 from loommux_kernel.shared.protocol import now
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class SpawnedByInit:
     """One kernel's process below an init of its own; after `cleanup` it may launch another."""
 
     #: Every init and guard of this host, so that a sweep for orphans spares them.
-    guards: ClassVar[set[int]] = set()
+    guards: ClassVar[OwnChildren] = OwnChildren()
 
     #: What the init removes when this process dies, and a descriptor it holds open for as long as it lives.
     kernel_directory: str = ""
@@ -113,7 +114,7 @@ class SpawnedByInit:
         return getattr(self, "connection_info", None)
 
     def _prepare(self, mark: str) -> None:
-        self._mark = mark
+        self._mark, self._since = mark, uptime()
         self.pid = self.init_pid = self.ending = self._exit = self._enforcer = None
         self._ended, self._shortage = False, ""
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -160,15 +161,18 @@ class SpawnedByInit:
     ) -> subprocess.Popen[bytes]:
         words = [f"{name}={value}" for name, value in facts.items()]
         held = (self.hold,) if self.hold >= 0 else ()
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(INIT), *words, "--", *cmd],
-            stdin=theirs.fileno(),
-            stdout=kwargs.get("stdout"),
-            stderr=kwargs.get("stderr"),
-            env=kwargs["env"],
-            pass_fds=tuple(kwargs.get("pass_fds", ())) + held,
-            start_new_session=True,
-        )
+        with self.guards.starting():
+            made = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(INIT), *words, "--", *cmd],
+                stdin=theirs.fileno(),
+                stdout=kwargs.get("stdout"),
+                stderr=kwargs.get("stderr"),
+                env=kwargs["env"],
+                pass_fds=tuple(kwargs.get("pass_fds", ())) + held,
+                start_new_session=True,
+            )
+            self.guards.add(made.pid)
+        return made
 
     # -- what the init says -----------------------------------------------------------
 
@@ -225,7 +229,7 @@ class SpawnedByInit:
         """How many were ended, and the kernel's exit code if it is ours to know; the end is told in any case."""
         for pause in (*ORPHAN_PAUSES, None):
             try:
-                return await asyncio.to_thread(end_orphans, mark, self.pid, frozenset(self.guards))
+                return await asyncio.to_thread(end_orphans, mark, self.pid, self.guards, self._since)
             except OSError as error:  # without a free descriptor nobody can be looked for
                 if pause is None:
                     log.error("what kernel process %s left cannot be looked for: %s", self.pid, error)
@@ -316,7 +320,7 @@ class SpawnedByInit:
                         os.kill(pid, signal.SIGKILL)
 
     def _forget(self) -> None:
-        self.guards.difference_update({self._guard.pid if self._guard else None, self.init_pid})
+        self.guards.discard(self._guard.pid if self._guard else None, self.init_pid)
 
     def _reap(self, guard: Guard) -> None:
         """Take note of the guard's end, and of the init's should it have become our child."""

@@ -88,7 +88,11 @@ def _rounded(number: float) -> int:
 
 
 def read_call(
-    facts: ExecutionFacts, kernel: KernelFacts | None, stream: Stream, span: tuple[int, int, int | None]
+    facts: ExecutionFacts,
+    kernel: KernelFacts | None,
+    stream: Stream,
+    span: tuple[int, int, int | None],
+    start_char: int = 1,
 ) -> str:
     """``read_output(execution=7, line_range="1:2400")``"""
     first, last, max_chars = span
@@ -96,6 +100,8 @@ def read_call(
     if stream is not Stream.COMBINED:
         arguments.append(f"stream={json.dumps(str(stream))}")
     arguments.append(f'line_range="{first}:{last}"')
+    if start_char > 1:
+        arguments.append(f"start_char={start_char}")
     if max_chars is not None:
         arguments.append(f"max_chars={max_chars}")
     if kernel is not None and facts.process != kernel.process:

@@ -11,6 +11,7 @@ import binascii
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from loommux_host.facts.phrases import one_line, size
 from loommux_host.facts.result_limits import IMAGES
@@ -74,6 +75,7 @@ def pieces(displays: Sequence[DisplayRecord], execution: int | None, budget: int
     """
     done: list[Piece] = []
     found: list[_Found] = []
+    first: dict[bytes, int] = {}
     left_out: list[int] = []
     for record in sorted(displays, key=lambda record: (record.line, record.ordinal)):
         labels = _labels(record)
@@ -83,9 +85,15 @@ def pieces(displays: Sequence[DisplayRecord], execution: int | None, budget: int
             left_out.append(record.ordinal)
             continue
         try:
-            found.append(_find(record, labels, budget))
+            one = _find(record, labels, budget)
         except Unshowable as error:
             done.append(Piece(record.ordinal, record.line, f"[display {record.ordinal}: {error}]"))
+            continue
+        same = first.setdefault(_sameness(one), record.ordinal)
+        if same == record.ordinal:
+            found.append(one)
+        else:
+            done.append(_same(record, same))
     budget -= LINE_BYTES * (len(done) + len(found) + 1)
     room = _room(found, budget)
     left_out += [one.record.ordinal for one in found[room:]]
@@ -103,6 +111,16 @@ def without_last_image(done: list[Piece]) -> list[Piece]:
     piece = done[shown[-1]]
     text = f"[display {piece.ordinal}: image left out for lack of room; show it in a cell of its own]"
     return [*done[: shown[-1]], Piece(piece.ordinal, piece.line, text), *done[shown[-1] + 1 :]]
+
+
+def _sameness(one: _Found) -> bytes:
+    """Equal for images that would be sent alike."""
+    return sha256(f"{one.detail} ".encode() + one.picture.data).digest()
+
+
+def _same(record: DisplayRecord, shown: int) -> Piece:
+    """The line for an image that the result has already."""
+    return Piece(record.ordinal, record.line, f"[display {record.ordinal}: the same image as display {shown}]")
 
 
 def _labels(record: DisplayRecord) -> list[str]:

@@ -88,7 +88,7 @@ class _Rendering:
         return self.shortened(least)
 
     def made(self, carried: Carried, displayed: Sequence[Piece] = (), longest: int | None = None) -> Rendered:
-        layout = _layout(self.answer, carried)
+        layout = _layout(self.answer, carried.marked())
         fields = fields_of(self.answer, carried, self.environment) if self.structured else None
         if longest is not None:
             layout = _Layout(_shorter(layout.before, longest), layout.text, _shorter(layout.after, longest))
@@ -144,7 +144,8 @@ def _layout(answer: Answer, carried: Carried) -> _Layout:
         case CellAnswer():
             return _cell(answer, carried)
         case ReadAnswer():
-            return _Layout([sentences.read_heading(answer), *carried.lines()], carried.text, [])
+            heading = sentences.read_heading(answer, whole=carried.text is not None)
+            return _Layout([heading, *carried.lines()], carried.text, [])
         case SearchAnswer():
             return _Layout([sentences.search_heading(answer), *carried.lines()], carried.text, [])
         case ExecutionStatusAnswer():

@@ -20,7 +20,7 @@ from loommux_host.facts.phrases import amount, cell, how_ended, one_line, plural
 from loommux_host.facts.result_limits import BODY_CHARACTERS
 from loommux_host.facts.results import Death
 from loommux_host.version import VERSION
-from loommux_kernel.shared.bundles import bundle_text, no_text_line
+from loommux_kernel.shared.bundles import shown_result, shown_text
 from loommux_kernel.shared.protocol import Counts, OriginKind, State, Stream
 from loommux_kernel.shared.record_types import DisplayRecord, ExecutionRecord
 from loommux_kernel.shared.records.reader import RecordReader
@@ -161,11 +161,9 @@ def _outputs(part: Part, reader: RecordReader, record: ExecutionRecord) -> Itera
 
 
 def _display(text: _Text, display: DisplayRecord, number: int | None) -> Iterator[Output]:
-    own = bundle_text(display.bundle)
-    if own is None:
-        own = no_text_line(display.bundle, display.ordinal)
-    elif display.kind == "result" and number is not None:
-        own = f"Out[{number}]: {own}"
+    own = shown_text(display.bundle, display.ordinal)
+    if display.kind == "result" and number is not None:
+        own = shown_result(display.bundle, display.ordinal, number)
     lines = own.removesuffix("\n").split("\n")
     yield from text.before(display.line, without=lines)
     data = {kind: _data(kind, value) for kind, value in display.bundle.items() if kind != WIDGET}

@@ -43,14 +43,14 @@ from loommux_host.facts.results import (
     StatusAnswer,
     WatchAnswer,
 )
-from loommux_host.facts.status_words import INTERRUPTS, RESTARTS, STATES, WATCHES
+from loommux_host.facts.status_words import BESIDE_OUTPUT, INTERRUPTS, RESTARTS, STATES, WATCHES
 from loommux_host.facts.watches import Watch
 from loommux_kernel.shared.protocol import State
 
 
 def heading(facts: ExecutionFacts, now: float) -> str:
     """``In [7] · 54.3 s:``"""
-    return f"{cell(facts.number)} · {duration(facts.elapsed(now))}:"
+    return BESIDE_OUTPUT["heading"].format(cell=cell(facts.number), duration=duration(facts.elapsed(now)))
 
 
 def cut(line: str) -> str:
@@ -63,10 +63,11 @@ def running(answer: CellAnswer) -> list[str]:
     silent = f", silent for {silence(answer.silent_seconds)}" if answer.silent_seconds is not None else ""
     lines = [STATES["running"].text.format(silence=silent)]
     if answer.ended_by == "shutdown":
-        lines.append("The server is shutting down; the cell ends with it.")
+        why = (answer.server_ends_by or "the server is shutting down").removeprefix("the server ")
+        lines.append(BESIDE_OUTPUT["shutdown"].format(why=why))
     recent = [line for line in answer.recent if line.strip()][-RECENT_LINES:]
     if recent:
-        lines += ["Last lines:", *(f"  {cut(line)}" for line in recent)]
+        lines += [BESIDE_OUTPUT["recent"], *(f"  {cut(line)}" for line in recent)]
     return lines
 
 
@@ -120,21 +121,40 @@ def refusal(answer: Refusal) -> str:
     return answer.message if answer.message.startswith(prefix) else prefix + answer.message
 
 
-def read_heading(answer: ReadAnswer) -> str:
-    """``[lines 20–40 of 12,044]``"""
+def read_heading(answer: ReadAnswer, *, whole: bool = True) -> str:
+    """``[lines 20–40 of 12,044]``, ``[lines 3–3 of 12, characters 201–400 of 10,000; start_char=401 reads on]``
+
+    `whole`: its lines follow, and not only some of them.
+    """
     total = f"{answer.total.lines:,}"
     if answer.first > answer.last:
-        return f"[no lines of {total}]"
-    return f"[lines {answer.first:,}–{answer.last:,} of {total}]"
+        return BESIDE_OUTPUT["read_none"].format(total=total)
+    return BESIDE_OUTPUT["read"].format(
+        first=f"{answer.first:,}", last=f"{answer.last:,}", total=total, columns=_columns(answer, whole)
+    )
+
+
+def _columns(answer: ReadAnswer, whole: bool) -> str:
+    """Which characters of its lines a read holds, when that is not all."""
+    begin, length = answer.start_char, answer.line_characters
+    if length is None:
+        return f", from character {begin:,} on" if begin > 1 else ""
+    if begin > max(1, length):
+        return f", no character {begin:,}: it has {length:,}"
+    end = length if answer.max_chars is None else min(length, begin + answer.max_chars - 1)
+    if (begin, end) == (1, length) or not length:
+        return ""
+    on = f"; start_char={end + 1} reads on" if whole and end < length else ""
+    return f", characters {begin:,}–{end:,} of {length:,}{on}"
 
 
 def search_heading(answer: SearchAnswer) -> str:
     """``[3 matching lines, 4 matches, of 12,044]``"""
     result = answer.result
     if result is None:
-        return "[no matching lines]"
-    lines = plural(result.matching_lines, "matching line")
-    return f"[{lines}, {plural(result.matches, 'match', 'matches')}, of {result.total_lines:,}]"
+        return BESIDE_OUTPUT["search_none"]
+    matching, matches = plural(result.matching_lines, "matching line"), plural(result.matches, "match", "matches")
+    return BESIDE_OUTPUT["search"].format(matching=matching, matches=matches, total=f"{result.total_lines:,}")
 
 
 def interrupt(answer: InterruptAnswer) -> list[str]:

@@ -7,16 +7,16 @@ choices in order, and `message`, the only caller, takes the first that fits into
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from loommux_host.facts.phrases import amount, cell, plural
 from loommux_host.facts.result_limits import BODY_CHARACTERS, FRAME_BYTES, TOKEN_LIMIT, Limits
 from loommux_host.facts.results import Answer, CellAnswer, ExecutionFacts, ReadAnswer, SearchAnswer
-from loommux_host.facts.status_words import OMISSIONS
+from loommux_host.facts.status_words import BESIDE_OUTPUT, OMISSIONS
 from loommux_host.rendering.excerpts import counts_of, first_lines, last_lines, next_range, read_call
+from loommux_host.rendering.own_lines import marked
 from loommux_host.token_counting.counter import Counter
-from loommux_kernel.shared.lines import clip
 from loommux_kernel.shared.protocol import Counts, Stream
 
 #: Lines from each end that are looked at for an excerpt of 500 tokens.
@@ -41,13 +41,18 @@ class Carried:
         """The same without excerpts."""
         return replace(self, head=(), tail=())
 
+    def marked(self) -> Carried:
+        """The same with the lines marked that begin like the environment's own."""
+        text = None if self.text is None else marked(self.text)
+        return replace(self, text=text, head=list(map(marked, self.head)), tail=list(map(marked, self.tail)))
+
     def lines(self) -> list[str]:
         """What is said in place of the text."""
         lines = [self.said] if self.said else []
         if self.head:
-            lines += [f"First {_lines(len(self.head))}:", *self.head]
+            lines += [BESIDE_OUTPUT["head"].format(lines=_lines(len(self.head))), *self.head]
         if self.tail:
-            lines += [f"Last {_lines(len(self.tail))}:", *self.tail]
+            lines += [BESIDE_OUTPUT["tail"].format(lines=_lines(len(self.tail))), *self.tail]
         return lines
 
 
@@ -90,6 +95,9 @@ class Carrier:
             call = f"wait(execution={facts.number})" if facts.number is not None else "wait()"
             said = OMISSIONS["output_unreadable"].text.format(call=call)
             yield Carried(omitted="output_unreadable", said=said)
+        elif answer.body_omitted == "output_gone":
+            said = OMISSIONS["output_gone"].text.format(amount=amount(facts.counts))
+            yield Carried(omitted="output_gone", said=said)
         else:
             said = OMISSIONS["token_limit_exceeded"].text.format(amount=amount(facts.counts), limit=TOKEN_LIMIT)
             shown = min(self.limits.omission_tail_lines, len(answer.tail))
@@ -113,20 +121,21 @@ class Carrier:
         yield from self._excerpt(lines, lines if ends is None else ends, total.lines, said, call)
 
     def _of_read(self, answer: ReadAnswer, facts: ExecutionFacts) -> Iterator[Carried]:
-        lines = [clip(line, answer.max_chars) for line in answer.lines]
+        lines = answer.lines
         text = "\n".join(lines)
         if answer.size is None and len(text) <= BODY_CHARACTERS:
-            yield Carried(text)
+            yield Carried(text, next_call=_rest_of_line(answer, facts))
         size = answer.size or counts_of(lines)
         span = next_range(answer.first, lines, answer.total, self._room(text[: BODY_CHARACTERS * 2]))
         first, last, max_chars = span[0], min(span[1], answer.last), span[2] or answer.max_chars
-        call = read_call(facts, answer.kernel, answer.stream, (first, last, max_chars))
+        call = read_call(facts, answer.kernel, answer.stream, (first, last, max_chars), answer.start_char)
         said = self._said("Lines", amount(size), size.characters, call, "search_output()")
         yield from self._excerpt(lines, lines if answer.tail is None else answer.tail, size.lines, said, call)
 
     def _of_search(self, answer: SearchAnswer, facts: ExecutionFacts) -> Iterator[Carried]:
         found = answer.result.rows if answer.result else []
-        rows = [f"{kind} {number} | {clip(line, answer.max_chars)}" for number, kind, line in found]
+        columns = answer.result.columns if answer.result else {}
+        rows = [f"{kind} {number}{_column(columns, number, kind)} | {line}" for number, kind, line in found]
         count = len(rows) + (answer.result.omitted_rows if answer.result else 0)
         text = "\n".join(rows)
         if len(text) <= BODY_CHARACTERS:
@@ -171,6 +180,22 @@ def _limit_unavailable(answer: CellAnswer, facts: ExecutionFacts) -> str:
         limit=TOKEN_LIMIT,
         reason=answer.omission_reason.rstrip("."),
     )
+
+
+def _rest_of_line(answer: ReadAnswer, facts: ExecutionFacts) -> str | None:
+    """The call that reads on in the only line that was read, when it was cut."""
+    if answer.line_characters is None or answer.max_chars is None:
+        return None
+    following = answer.start_char + answer.max_chars
+    if following > answer.line_characters:
+        return None
+    span = (answer.first, answer.last, answer.max_chars)
+    return read_call(facts, answer.kernel, answer.stream, span, following)
+
+
+def _column(columns: Mapping[int, int], number: int, kind: str) -> str:
+    """Where the first match of a row that was cut stands in its line."""
+    return f":{columns[number]}" if kind == "M" and number in columns else ""
 
 
 def _lines(count: int) -> str:

@@ -145,6 +145,8 @@ def _read(answer: ReadAnswer, carried: Carried) -> Fields:
         "line_range": answer.line_range,
         "first_line": answer.first if answer.first <= answer.last else None,
         "last_line": answer.last if answer.first <= answer.last else None,
+        "start_char": answer.start_char,
+        "line_characters": answer.line_characters,
         **_omission(carried, answer.total),
     }
 
@@ -175,6 +177,7 @@ def _interrupt(answer: InterruptAnswer) -> Fields:
         "message": None if is_ok(answer) else sentences.interrupt(answer)[0].removeprefix(f"{answer.result}: "),
         "execution_status": facts.state if facts else None,
         "error": _error(facts),
+        "own_handler": answer.own_handler,
         "ended_processes": answer.ended_processes,
         "still_alive": _named(answer.still_alive),
         "survivors": _named(answer.survivors),

@@ -54,7 +54,7 @@ class Memory:
     """Keeps the files of one server's directory up to date; on its event loop."""
 
     def __init__(self, directory: Path, identity: Identity, known: Known) -> None:
-        self._directory, self._known = directory, known
+        self._directory, self._identity, self._known = directory, identity, known
         self._told: tuple[object, ...] = ()
         self._kernels: dict[str, tuple[object, ...]] = {}
         self._callers = b""
@@ -77,6 +77,14 @@ class Memory:
         """Before something is told: have what it relies on written."""
         if not self._closed and self._of_what_is_told() != self._told:
             self._files.write([*self._on_the_way, *self._collect()])
+
+    def write_again(self) -> None:
+        """Everything, into a directory that was made again."""
+        if self._closed:
+            return
+        self._kernels, self._callers = {}, b""
+        self._files.write(self._collect())
+        write(self._directory / IDENTITY, encoded(self._identity))
 
     def close(self) -> None:
         """The server ends in order: nothing of it is to be taken over."""

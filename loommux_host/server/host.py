@@ -29,6 +29,7 @@ from loommux_host.interpreters.choice import choose
 from loommux_host.keeper.supervisor import KeeperSupervisor, obstacle
 from loommux_host.kernels.process_factory import ProcessFactory
 from loommux_host.mcp.stdio import Stdio
+from loommux_host.processes import threads
 from loommux_host.processes.launcher import (
     ENTER,
     KernelFiles,
@@ -39,7 +40,8 @@ from loommux_host.processes.launcher import (
 from loommux_host.processes.private_socket import SECRET_FILE, ControlSocket
 from loommux_host.processes.process_protocol import StartFailed
 from loommux_host.processes.resource_limits import find as find_limits
-from loommux_host.processes.running_servers import Server, publish
+from loommux_host.processes.running_servers import Server, boot_id, publish
+from loommux_host.processes.transport_keys import transport_obstacles
 from loommux_host.server.private_server import App, Private
 from loommux_host.version import VERSION
 from loommux_kernel.shared.clock import uptime
@@ -48,6 +50,7 @@ from loommux_kernel.shared.protocol import now
 if TYPE_CHECKING:
     from loommux_host.interpreters.overlays import Overlays
     from loommux_host.kernels.registry import Registry
+    from loommux_host.server.directory_repair import DirectoryRepair
     from loommux_host.sessions.callers import Binder, Caller, LeaseHooks, OneKernel
     from loommux_host.succession.manifest import Identity
     from loommux_host.succession.takeover import Inheritance
@@ -56,12 +59,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: What is imported beside the first kernel's start; a call needs them, an answer to ``initialize`` does not.
-HEAVY = ("loommux_host.usecases.service", "loommux_host.rendering.message")
+HEAVY = (
+    "loommux_host.usecases.service",
+    "loommux_host.rendering.message",
+    "loommux_host.server.directory_repair",
+)
 #: What the last answers may take to reach a client that reads slowly; the service's own deadlines are shorter.
 FINISH_SECONDS = 8.0
+#: What the start of a kernel gets once the client has said everything, while calls wait for it.
+START_SECONDS = 30.0
 #: No end of a server takes longer; what is left then is ended by the inits.
 CLOSE_SECONDS = 20.0
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
+
+
+class Stop(asyncio.Event):
+    """Set when the server has to stop. `tell` hears of the signal that has asked for it, before anything ends."""
+
+    tell: Callable[[int], None] = staticmethod(lambda signum: None)
+
+    def by(self, signum: int) -> None:
+        if not self.is_set():
+            self.tell(signum)
+            self.set()
 
 
 class Host:
@@ -73,10 +93,11 @@ class Host:
         self._overlays: Overlays | None = None
         #: What was said of environments that are not used.
         self._skipped: set[str] = set()
+        threads.serve(asyncio.get_running_loop())
         self.directory = create_server_directory() if inherited is None else inherited.directory
         limits = find_limits(config.kernel_memory_limit_bytes, config.kernel_cpu_limit)
         self.directory.limit(limits)
-        for problem in limits.obstacles:
+        for problem in (*limits.obstacles, *transport_obstacles(config.kernel_transport)):
             log.warning("%s", problem)
         #: Where kernels and the user's programs reach us; bound before the first kernel is told of it.
         self.control = ControlSocket(self.directory.path)
@@ -96,7 +117,7 @@ class Host:
             control_url=self.control.url, write_secret=self.control.write_secret,
             provisioner=self.keeping.provisioner if self.keeping is not None else None, way_in=self._way_in,
         )  # fmt: skip
-        self._started_at, self._uptime = now(), uptime()
+        self._started_at, self._uptime, self._boot = now(), uptime(), boot_id()
         self.publish()
         #: Jupyter's client session: what the kernels know this server by.
         self.session = uuid.uuid4().hex if inherited is None else inherited.identity.session
@@ -106,9 +127,14 @@ class Host:
         self._service: Service | None = None
         self._private: Private | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._endpoint: str | None = None
+        self._repair: DirectoryRepair | None = None
+        #: What else is in the directory, for when somebody has removed it.
+        self.made_again: list[Callable[[], None]] = []
 
     def publish(self, endpoint: str | None = None) -> None:
         """Tell the user's other programs of this server; `endpoint` is where an HTTP server listens."""
+        self._endpoint = endpoint
         config, directory = self.config, self.directory.path
         secret = directory / SECRET_FILE if self.control.secret() is not None else None
         server = Server(
@@ -116,6 +142,7 @@ class Host:
             version=VERSION,
             started_at=self._started_at,
             uptime=self._uptime,
+            boot=self._boot,
             workspace=str(config.workspace),
             transport="http" if config.server else "stdio",
             endpoint=endpoint,
@@ -158,17 +185,42 @@ class Host:
         place = Place(str(config.workspace), config.workspace_resolution, self.interpreter)
         self._service = Service(registry, Sessions(registry, binder(registry), leases), bodies, place)
         self._cleaning = asyncio.create_task(asyncio.to_thread(clean_up_after_dead_servers), name="clean up")
+        from loommux_host.server.directory_repair import DirectoryRepair
+
+        self._repair = DirectoryRepair(self.directory, registry, [self._make_again])
         # What is there now stays: the collector need not look at it again.
         gc.freeze()
         gc.enable()
         return self._service
 
+    def ends_by(self, signum: int) -> None:
+        """That signal asks this server to stop; what ends from now on by a signal may have got the same one."""
+        if self._service is not None:
+            self._service.ends_by(f"the server was asked to stop by {signal.Signals(signum).name}")
+
+    async def _make_again(self) -> None:
+        """What is in the directory, besides what the kernels themselves make again."""
+        if self._private is not None:
+            await self._private.listen_again()
+        self.publish(self._endpoint)
+        for files in list(self.files.values()):
+            if not files.never_begun:
+                files.note_identity()
+                files.write_connection_file()
+        if self.keeping is not None:
+            await self.keeping.listen_again()
+        for step in self.made_again:
+            step()
+
     async def close(self) -> None:
         """End every kernel with all that it started, remove every file."""
+        if self._repair is not None:
+            await self._repair.close()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 if self._service is not None:
                     await self._service.close()
+                    self._end_counting()
                 for launching in self._begun.values():
                     await launching.remove()
                 if self._cleaning is not None:
@@ -182,6 +234,11 @@ class Host:
         self.control.close()
         await asyncio.to_thread(self.directory.remove)
 
+    def _end_counting(self) -> None:
+        from loommux_host.token_counting.counter import COUNTING
+
+        COUNTING.close()
+
     def take_over(self, files: KernelFiles) -> None:
         """The kernel with these files will be recalled."""
         self._begun[files.kernel_id] = self._launching_in(files)
@@ -192,8 +249,8 @@ class Host:
 
         config = self.config
         return Identity(
-            VERSIONS, os.getpid(), self._uptime, str(config.workspace), endpoint, str(self.interpreter()[0]),
-            self.session,
+            VERSIONS, os.getpid(), self._uptime, self._boot, str(config.workspace), endpoint,
+            str(self.interpreter()[0]), self.session,
         )  # fmt: skip
 
     def interpreter(self) -> tuple[Path, str]:
@@ -229,9 +286,10 @@ class Host:
 
 async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
     """Serve one client over stdio until it is gone or a signal comes. Raises what made the start fail."""
-    stop = asyncio.Event()
+    stop = Stop()
     with ending_signals(stop):
         host = Host(config)
+        stop.tell = host.ends_by
         me = uuid.uuid4().hex
         name = f"private-{me[:8]}"
         kernel = host.begin_kernel(name)
@@ -265,6 +323,8 @@ async def serve_stdio(config: Config, wire: tuple[int, int]) -> None:
         finishing: asyncio.Task[None] | None = None
         try:
             await _first(stop.wait(), face.ended.wait(), failing(opening))
+            # What was asked before the end is done: its two seconds begin when there is a kernel to do it.
+            await _first(stop.wait(), face.answered(), started(opening))
             finishing = asyncio.create_task(face.finish(FINISH_SECONDS), name="answer the last calls")
             await opening
         finally:
@@ -280,6 +340,14 @@ async def failing(task: asyncio.Task[Service]) -> None:
         await asyncio.Event().wait()
 
 
+async def started(opening: asyncio.Task[Service]) -> None:
+    """Return when no kernel is being started any more; at once when the service cannot be opened."""
+    with contextlib.suppress(Exception):
+        service = await asyncio.shield(opening)
+        async with asyncio.timeout(START_SECONDS):
+            await asyncio.gather(*(kernel.settled() for kernel in service.registry.all()))
+
+
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
     """Wait until one of them is over; end the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
@@ -292,12 +360,12 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 @contextlib.contextmanager
-def ending_signals(stop: asyncio.Event) -> Iterator[None]:
+def ending_signals(stop: Stop) -> Iterator[None]:
     """While the block runs, the signals that end a process set `stop` instead."""
     loop = asyncio.get_running_loop()
     signals = [getattr(signal, name) for name in ENDING_SIGNALS if hasattr(signal, name)]
     if sys.platform == "win32":
-        before = {s: signal.signal(s, lambda *_: loop.call_soon_threadsafe(stop.set)) for s in signals}
+        before = {s: signal.signal(s, lambda s, _: loop.call_soon_threadsafe(stop.by, s)) for s in signals}
         try:
             yield
         finally:
@@ -305,7 +373,7 @@ def ending_signals(stop: asyncio.Event) -> Iterator[None]:
                 signal.signal(s, handler)
         return
     for s in signals:
-        loop.add_signal_handler(s, stop.set)
+        loop.add_signal_handler(s, stop.by, s)
     try:
         yield
     finally:

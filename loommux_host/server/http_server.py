@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from loommux_host.api.feed import Feed
-from loommux_host.config import Config, ConfigError
+from loommux_host.config import Config, read_token
 from loommux_host.kernels.registry import Registry
 from loommux_host.leases.policy import Policies, Policy
 from loommux_host.mcp.sdk import unwatched
 from loommux_host.server.adoption import Adoption
 from loommux_host.server.handover import Known, Memory
-from loommux_host.server.host import Host, ending_signals
+from loommux_host.server.host import Host, Stop, ending_signals
 from loommux_host.server.http_app import HttpApp, Parts
 from loommux_host.server.private_server import App
 from loommux_host.sessions.binding import Binder
@@ -46,13 +46,13 @@ class CannotListen(Exception):
 
 async def serve_http(config: Config, say: Callable[[str], None]) -> None:
     """Serve until a signal comes. Raises `CannotListen` or `ConfigError` before anything listens."""
-    token = read_token(config)
+    token = read_token(config.auth_token_file) if config.auth_token_file is not None else None
     rules = access(
         None if config.uds else config.host, token, auth=config.auth,
         allowed_hosts=config.allowed_hosts, names=[socket.gethostname()],
     )  # fmt: skip
     with claimed(config, say) as listener:
-        stop = asyncio.Event()
+        stop = Stop()
         with ending_signals(stop):
             await _serve(config, listener, rules, stop, say, lambda: _tell(config, listener, rules, token, say))
 
@@ -61,13 +61,14 @@ async def _serve(
     config: Config,
     listener: socket.socket,
     rules: Access,
-    stop: asyncio.Event,
+    stop: Stop,
     say: Callable[[str], None],
     started: Callable[[], None],
 ) -> None:
     _listen(listener)  # whoever can has the endpoint, and is the only one to take anything over; clients wait
     inherited = await inherit(config, address(config, listener), say)
     host = Host(config, [rules.token] if rules.token else [], inherited)
+    stop.tell = host.ends_by
     try:
         feed = Feed()
         leasing = LeaseEnforcement(Policies(Policy.of(config)), feed.publish)
@@ -92,6 +93,7 @@ async def _serve(
             )  # fmt: skip
             memory = Memory(host.directory.path, host.identity(address(config, listener)), known)
             app.remember(memory)
+            host.made_again.append(memory.write_again)
 
         async def private() -> App:
             return app.private(host.control)
@@ -211,7 +213,15 @@ def _bound_to_port(host: str, port: int) -> socket.socket:
 
 
 def _found(host: str, port: int) -> tuple[int, int, int, tuple[Any, ...]]:
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    """Where a name or an address is on this machine. Raises `CannotListen`."""
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no name that a host can have"
+        raise CannotListen(
+            f"--host {host[:80]!r} cannot be resolved ({why}); allowed: an address of this machine, or a name of it"
+        ) from None
     family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, kind, protocol, address
 
@@ -260,6 +270,8 @@ def _remove_stale(path: Path) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
+    except (OSError, ValueError) as error:
+        raise CannotListen(f"cannot bind {path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISSOCK(mode):
         raise CannotListen(f"{path} exists and is no socket; remove it or choose another --uds")
     with socket.socket(socket.AF_UNIX) as probe:
@@ -271,21 +283,7 @@ def _remove_stale(path: Path) -> None:
     raise CannotListen(f"another server has {path} already; stop it, or choose another --uds")
 
 
-# -- the token and what is told ---------------------------------------------------------------
-
-
-def read_token(config: Config) -> str | None:
-    """The content of `auth_token_file`, if that is set. Raises `ConfigError`."""
-    file = config.auth_token_file
-    if file is None:
-        return None
-    try:
-        token = file.read_text().strip()
-    except (OSError, UnicodeError) as error:
-        raise ConfigError("config_invalid_setting", f"auth_token_file {file} cannot be read: {error}") from None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError("config_invalid_setting", f"auth_token_file {file} has to hold one printable ASCII word")
-    return token
+# -- what is told ---------------------------------------------------------------
 
 
 def _tell(

@@ -12,18 +12,16 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from loommux_host.facts.phrases import one_line, plural
+from loommux_host.facts.phrases import HANDLE_BYTES, HANDLE_MARK, one_line, plural
 from loommux_host.facts.refusals import Refused, invalid_argument, kernel_not_found, refuse
 from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.registry import InvalidName, Opened, Registry
+from loommux_host.kernels.registry import NEW, InvalidName, Opened, Registry
 from loommux_host.sessions.callers import Binding, Caller
 from loommux_host.sessions.lease_enforcement import LeaseEnforcement
 from loommux_host.succession.manifest import BindingNote, BoundNote, HandleNote
 from loommux_kernel.shared.header import Header
 
-NEW = "new"
-HANDLE_MARK = "k_"
 GONE_KEPT = 200
 RESOURCE_HEADER = "X-Loommux-Resource"
 
@@ -221,7 +219,7 @@ class Binder:
 
     def _open_with_handle(self, caller: Caller) -> Binding:
         kernel = self._open_private(caller, secrets.token_hex(4))
-        handle = HANDLE_MARK + secrets.token_urlsafe(16)
+        handle = HANDLE_MARK + secrets.token_urlsafe(HANDLE_BYTES)
         self._handles[handle] = _Handle(kernel, caller.id)
         self.moves += 1
         if not caller.modern:

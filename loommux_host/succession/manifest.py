@@ -27,13 +27,14 @@ VERSIONS = (FORMAT, PROTOCOL_VERSION)
 class Identity:
     """Whose kernels they are. `endpoint` is the address or the socket that was listened on.
 
-    `uptime` is the system's when the server began, in seconds. `session` is the server's Jupyter
-    client session: what the kernels know their server by.
+    `uptime` is the system's when the server began, in seconds, and `boot` which run of the system
+    that was. `session` is the server's Jupyter client session: what the kernels know it by.
     """
 
     versions: tuple[int, ...]
     pid: int
     uptime: float
+    boot: str
     workspace: str
     endpoint: str
     python: str

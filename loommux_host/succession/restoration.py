@@ -8,6 +8,7 @@ Decides nothing about whose kernels they are: `server.adoption` does, and calls 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,8 @@ async def recall(kernel: Kernel, note: KernelNote, directory: Path, living: Kern
     kernel.journal = journal_of(note.journal)
     for process in note.processes:
         if process.death is not None:
-            kernel.ended.append(await _past(process, directory))
+            with contextlib.suppress(FileNotFoundError):  # somebody has removed its files, and its records with them
+                kernel.ended.append(await _past(process, directory))
     if living is None:
         kernel.life = kernel.ended[-1] if kernel.ended else None
         return

@@ -226,7 +226,7 @@ def _end_if_stopped(identity: Identity) -> bool:
         return False
     try:
         process = psutil.Process(identity.pid)
-        same = was_there(process, identity.uptime) and process.uids().real == os.getuid()
+        same = was_there(process, identity.uptime, identity.boot) and process.uids().real == os.getuid()
         if not same or process.status() != psutil.STATUS_STOPPED:
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

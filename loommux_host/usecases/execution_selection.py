@@ -5,18 +5,19 @@ Answers from the mirrors where they know, else from the record stores. Called by
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from loommux_host.facts.refusals import Refused, execution_not_found, process_not_found
 from loommux_host.facts.results import Answer, CellAnswer, Death, ExecutionFacts, ExecutionStatusAnswer
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.mirror import View
 from loommux_host.kernels.process_life import Life
-from loommux_host.kernels.record_reads import RecordsBehind, in_thread, reading
+from loommux_host.kernels.record_files import RecordFiles
+from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, RecordsUnreadable, in_thread, reading
 from loommux_kernel.shared.protocol import Counts, State, Stream
 from loommux_kernel.shared.record_types import ExecutionRecord
-from loommux_kernel.shared.records.reader import RecordReader
+from loommux_kernel.shared.records.reader import LOST, RecordReader
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,14 @@ def _facts(life: Life, known: View | ExecutionRecord, counts: Counts) -> Executi
 def taken_in(reader: RecordReader, chosen: Chosen) -> ExecutionRecord | None:
     """Its record, which ends with its output if it has ended; None of one that runs and has none yet.
 
-    Raises `RecordsBehind` for one that has ended when its record has not.
+    Raises `RecordsBehind` for one that has ended when its record has not, and may yet: its process lives.
     """
     record = reader.by_serial(chosen.facts.serial)
-    if chosen.facts.state is not State.RUNNING and (record is None or record.state is State.RUNNING):
-        raise RecordsBehind(chosen.life.records)
-    return record
+    if chosen.facts.state is State.RUNNING or (record is not None and record.state is not State.RUNNING):
+        return record
+    if chosen.life.alive:
+        raise RecordsBehind(chosen.life.records.path)
+    return record and replace(record, state=chosen.facts.state, completed_at=chosen.facts.completed_at, dropped=LOST)
 
 
 async def account_for(kernel: Kernel, answer: Answer) -> None:
@@ -126,13 +129,14 @@ async def _numbered(lives: list[Life], number: int, process: int | None) -> Chos
 async def _elsewhere(lives: list[Life], number: int) -> Death | None:
     """The end of the newest earlier process that has In [`number`]."""
     for life in lives:
-        if life.mirror.by_number(number) or await in_thread(_record, life.records, number):
-            return life.death
+        with contextlib.suppress(RecordsGone, RecordsUnreadable):  # then it cannot be named
+            if life.mirror.by_number(number) or await in_thread(_record, life.records, number):
+                return life.death
     return None
 
 
-def _record(path: Path, number: int) -> ExecutionRecord | None:
-    with reading(path) as reader:
+def _record(files: RecordFiles, number: int) -> ExecutionRecord | None:
+    with reading(files) as reader:
         return reader.by_number(number)
 
 

@@ -21,7 +21,7 @@ from loommux_host.sessions.binding import executions
 from loommux_host.sessions.callers import Caller, Sessions
 from loommux_host.sessions.lease_enforcement import HeldBy, LeaseEnforcement, scope_of
 from loommux_host.usecases.execution_selection import named
-from loommux_host.usecases.inspection import attach_command
+from loommux_host.usecases.inspection import attach_command, qtconsole_command
 from loommux_host.usecases.resource_usage import Load, ResourceUsage
 from loommux_kernel.shared.protocol import now
 
@@ -202,6 +202,7 @@ class Fleet:
             "cpu_percent": load.cpu_percent,
             "connection_file": connection_file,
             "attach_command": attach_command(connection_file) if connection_file else None,
+            "qtconsole_command": qtconsole_command(connection_file) if connection_file else None,
         }
 
     def release(self, kernel: Kernel, by: Caller) -> str | None:

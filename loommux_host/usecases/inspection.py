@@ -6,21 +6,23 @@ the record store in a worker thread of their own. Called by `service`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
-import anyio.to_thread
-
 from loommux_host.facts.phrases import attached, cell, sender
 from loommux_host.facts.refusals import Refused, invalid_argument, refuse
+from loommux_host.facts.result_limits import SEARCH_ROW_CHARACTERS
 from loommux_host.facts.results import (
     ExecutionFacts,
     ExecutionStatusAnswer,
@@ -30,6 +32,7 @@ from loommux_host.facts.results import (
     StatusAnswer,
 )
 from loommux_host.kernels import line_ranges
+from loommux_host.kernels.encryption import is_encrypted
 from loommux_host.kernels.journal import NoticeEntry
 from loommux_host.kernels.kernel import Kernel
 from loommux_host.kernels.live_facts import Seen
@@ -66,6 +69,7 @@ class Reading:
     stream: str
     line_range: str | None
     max_chars: int | None
+    start_char: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Observer:
 
     def __init__(self, registry: Registry, sessions: Sessions, place: Place) -> None:
         self._registry, self._sessions, self._place = registry, sessions, place
-        self._searches: anyio.CapacityLimiter | None = None
+        self._searches: asyncio.Semaphore | None = None
 
     async def status(self, caller: Caller, kernel: Kernel) -> StatusAnswer:
         seen = await self._seen(kernel)
@@ -136,13 +140,15 @@ class Observer:
         except ValueError as error:
             raise Refused(_not_allowed("line_range", asked.line_range, error)) from None
         _positive("max_chars", asked.max_chars)
+        _positive("start_char", asked.start_char)
+        start_char = 1 if asked.start_char is None else asked.start_char
         chosen = await self._flushed(kernel, number, process)
 
         def work(reader: RecordReader) -> ReadAnswer:
             facts, total = _sizes(reader, chosen, stream)
             first, last = wanted.resolve(total.lines)
             found = line_ranges.read(
-                reader, line_ranges.Range(facts.serial, stream, first, last, total, asked.max_chars)
+                reader, line_ranges.Range(facts.serial, stream, first, last, total, asked.max_chars, start_char)
             )
             return ReadAnswer(
                 execution=facts,
@@ -154,7 +160,9 @@ class Observer:
                 tail=found.tail,
                 size=found.size,
                 line_range=asked.line_range,
+                start_char=start_char,
                 max_chars=asked.max_chars,
+                line_characters=reader.line_length(facts.serial, stream, first) if first == last else None,
                 older_process=chosen.older,
             )
 
@@ -165,7 +173,7 @@ class Observer:
         query = await in_thread(_query, asked)  # compiling an odd pattern can take seconds
         chosen = await self._flushed(kernel, number, process)
         if self._searches is None:
-            self._searches = anyio.CapacityLimiter(SEARCHES)
+            self._searches = asyncio.Semaphore(SEARCHES)
 
         def work(reader: RecordReader) -> SearchAnswer:
             facts, _ = _sizes(reader, chosen, stream)
@@ -174,7 +182,9 @@ class Observer:
                 stream=stream,
                 query=asked.query,
                 interpretation=query.interpretation,
-                result=reader.search(facts.serial, stream, query, asked.before, asked.after, asked.max_chars),
+                result=reader.search(
+                    facts.serial, stream, query, asked.before, asked.after, asked.max_chars or SEARCH_ROW_CHARACTERS
+                ),
                 max_chars=asked.max_chars,
                 older_process=chosen.older,
             )
@@ -193,13 +203,14 @@ class Observer:
         return chosen
 
     async def _look(
-        self, chosen: Chosen, work: Callable[[RecordReader], T], limiter: anyio.CapacityLimiter | None = None
+        self, chosen: Chosen, work: Callable[[RecordReader], T], limiter: asyncio.Semaphore | None = None
     ) -> T:
         def in_reader() -> T:
             with reading(chosen.life.records) as reader:
                 return work(reader)
 
-        return await anyio.to_thread.run_sync(in_reader, abandon_on_cancel=True, limiter=limiter)
+        async with limiter or contextlib.nullcontext():
+            return await in_thread(in_reader)
 
     async def _seen(self, kernel: Kernel) -> Seen:
         """A kernel that does not answer is not asked."""
@@ -240,15 +251,35 @@ def silent_seconds(chosen: Chosen) -> float | None:
 
 
 def attach_command(connection_file: str) -> str:
-    """What a person types to attach a Jupyter client, quoted for the shell."""
-    here = [sys.executable, "-m", "jupyter_console"]
-    return shlex.join([*(here if _has_console() else ["jupyter", "console"]), "--existing", connection_file])
+    """What a person types to attach a Jupyter client in a terminal, quoted for the shell."""
+    return _client_command("jupyter_console", "console", connection_file)
+
+
+def qtconsole_command(connection_file: str) -> str:
+    """The same for a window."""
+    return _client_command("qtconsole", "qtconsole", connection_file)
+
+
+def _client_command(module: str, subcommand: str, connection_file: str) -> str:
+    """With the server's own Python where that has the client; else with wherever Jupyter is installed."""
+    if _has_keys(connection_file):  # of which Jupyter's own clients, told of a file, make no use
+        ours = "loommux_host.jupyter.console_clients"
+        return shlex.join([sys.executable, "-m", ours, subcommand, connection_file])
+    client = [sys.executable, "-m", module] if _has(module) else ["jupyter", subcommand]
+    return shlex.join([*client, "--existing", connection_file])
+
+
+@lru_cache(256)
+def _has_keys(connection_file: str) -> bool:
+    """Whether the kernel is reached over TCP and asks for keys; its file says the same as long as it is there."""
+    with suppress(OSError, ValueError):
+        return is_encrypted(json.loads(Path(connection_file).read_text()))
+    return False
 
 
 @cache
-def _has_console() -> bool:
-    """Whether the server's own Python has it; else it is that of wherever Jupyter is installed."""
-    return find_spec("jupyter_console") is not None
+def _has(module: str) -> bool:
+    return find_spec(module) is not None
 
 
 def _sizes(reader: RecordReader, chosen: Chosen, stream: Stream) -> tuple[ExecutionFacts, Counts]:

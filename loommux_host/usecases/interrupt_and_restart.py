@@ -7,7 +7,7 @@ A running cell of someone who is still there is interrupted only when its number
 from __future__ import annotations
 
 from loommux_host.facts.phrases import cell, one_line, sender
-from loommux_host.facts.refusals import Refused, kernel_unresponsive, not_yours
+from loommux_host.facts.refusals import NOT_FELT, Refused, kernel_unresponsive, not_yours
 from loommux_host.facts.results import InterruptAnswer, RestartAnswer
 from loommux_host.kernels.interrupt_wait import SECONDS, Interrupted
 from loommux_host.kernels.kernel import Kernel
@@ -16,6 +16,12 @@ from loommux_host.kernels.registry import Registry, caller_id
 from loommux_host.sessions.callers import PRESENCE, Caller, Sessions
 from loommux_host.usecases.execution_selection import of_view
 from loommux_kernel.shared.protocol import OriginKind, now
+
+#: Said whatever the cell did then.
+OWN_HANDLER = "; the cell's own handler of SIGINT has taken the interrupt"
+NATIVE_CODE = "native code holds it off"
+#: By the kernel's word.
+OBSTACLES = {"ignored": "SIGINT is ignored while it runs", "blocked": "the cell blocks SIGINT"}
 
 
 async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: int | None) -> InterruptAnswer:
@@ -27,7 +33,8 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
         raise Refused(not_yours(theirs.number, kernel.name, now() - theirs.submitted_at, theirs.origin))
     outcome = await kernel.interrupt(number, sender(caller.origin()) if theirs else None)
     if outcome.result == "unresponsive":
-        raise Refused(kernel_unresponsive(kernel.name, max(kernel.facts().stale_seconds or 0.0, SECONDS)))
+        seconds = max(kernel.facts().stale_seconds or 0.0, SECONDS)
+        raise Refused(kernel_unresponsive(kernel.name, seconds, NOT_FELT))
     if theirs and outcome.view is theirs and outcome.result != "not_running":
         _tell_owner(caller, kernel, theirs, outcome)
     return InterruptAnswer(
@@ -35,6 +42,7 @@ async def interrupt(sessions: Sessions, caller: Caller, kernel: Kernel, number: 
         asked=number,
         execution=of_view(life, outcome.view) if life and outcome.view else None,
         detail=_detail(outcome),
+        own_handler=outcome.effect is not None and outcome.effect.by_own_handler,
         ended_processes=outcome.processes.ended,
         still_alive=list(outcome.processes.alive),
         survivors=list(outcome.processes.away),
@@ -86,15 +94,16 @@ def _tell_owner(caller: Caller, kernel: Kernel, view: View, outcome: Interrupted
 
 
 def _detail(outcome: Interrupted) -> str:
-    """What is known of a cell that still runs, to follow ``In [7] still runs after 12.4 s``."""
+    """What is known of how the cell took it, to follow ``In [7] still runs after 12.4 s``."""
+    effect = outcome.effect
+    if effect is not None and effect.by_own_handler:
+        return OWN_HANDLER
     if outcome.result != "interrupt_sent":
         return ""
     if not outcome.answered:
         return ", and the kernel has not taken the interrupt yet: native code holds the interpreter, or it is stopped"
-    if outcome.felt is None:
+    if effect is None:
         return "; it has caught the interrupt, or native code holds it off"
-    return (
-        "; it has caught the interrupt and goes on"
-        if outcome.felt
-        else "; it has not felt the interrupt yet: native code holds it off, or the cell ignores SIGINT"
-    )
+    if effect.felt:
+        return "; it has caught the interrupt and goes on"
+    return f"; it has not felt the interrupt: {OBSTACLES.get(effect.obstacle or '', NATIVE_CODE)}"

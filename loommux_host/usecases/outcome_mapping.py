@@ -5,18 +5,25 @@ Owns which refusal stands for which outcome and exception of `kernels`. Called b
 
 from __future__ import annotations
 
+import logging
+
 from loommux_host.facts import refusals
 from loommux_host.facts.refusals import Refused
 from loommux_host.facts.results import Refusal
 from loommux_host.kernels.kernel import Kernel
-from loommux_host.kernels.outcomes import Busy, KernelStartFailed, NotTaken
+from loommux_host.kernels.outcomes import Busy, KernelClosed, KernelStartFailed, NotTaken
 from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, RecordsUnreadable
 from loommux_host.kernels.registry import TooManyKernels
 from loommux_host.sessions.callers import Caller
 from loommux_kernel.shared.protocol import Origin, now
 
+log = logging.getLogger(__name__)
 
-def refusal(kernel: Kernel | None, error: Exception) -> Refusal:
+NO_THREAD = "can't start new thread"
+
+
+def refusal(kernel: Kernel | None, error: Exception, *, stopping: bool = False) -> Refusal:
+    """`stopping`: the server is; else only its kernel can be closed."""
     name = kernel.name if kernel else ""
     match error:
         case Refused():
@@ -31,8 +38,18 @@ def refusal(kernel: Kernel | None, error: Exception) -> Refusal:
             return refusals.refuse("records_behind", kernel=name)
         case RecordsUnreadable() if kernel is not None:
             return refusals.refuse("records_unreadable", kernel=name)
+        case KernelClosed() if kernel is not None and not stopping:
+            return refusals.kernel_closed(name)
         case _:
             return refusals.refuse("server_stopping")
+
+
+def refused_by_the_system(what: str, error: OSError | MemoryError | RuntimeError) -> Refusal:
+    """What is said when there is nothing left to answer with; any other error is ours, and raised again."""
+    if isinstance(error, RuntimeError) and NO_THREAD not in str(error):
+        raise error
+    log.warning("%s: %s: %s", what, type(error).__name__, error)
+    return refusals.refuse("system_error", what=what, error=str(error) or "there is no memory left")
 
 
 def busy(caller: Caller, kernel: Kernel, busy: Busy) -> Refusal:
@@ -56,5 +73,7 @@ def _is_mine(caller: Caller, origin: Origin) -> bool:
 def not_taken(kernel: Kernel, outcome: NotTaken, held_at: str | None) -> Refusal:
     if outcome.death is not None:
         return refusals.kernel_died(outcome.death, kernel.name, unknown=outcome.unknown)
-    undone = "The cell was not run." if outcome.withdrawn else "The cell will not be run unless it has started first."
+    if kernel.closed:
+        return refusals.kernel_closed(kernel.name, unknown=outcome.unknown or not outcome.withdrawn)
+    undone = refusals.WITHDRAWN if outcome.withdrawn and not outcome.unknown else refusals.MAY_RUN
     return refusals.kernel_unresponsive(kernel.name, outcome.seconds, undone, held_at)

@@ -21,7 +21,7 @@ from loommux_host.facts.result_limits import (
 )
 from loommux_host.facts.results import CellAnswer
 from loommux_host.kernels.outcomes import accounted
-from loommux_host.kernels.record_reads import RecordsBehind, RecordsUnreadable, in_thread, reading
+from loommux_host.kernels.record_reads import RecordsBehind, RecordsGone, RecordsUnreadable, in_thread, reading
 from loommux_host.token_counting.vocabulary import VocabularyUnavailable
 from loommux_host.usecases.execution_selection import Chosen, of_view, taken_in
 from loommux_kernel.shared.protocol import State, Stream
@@ -60,7 +60,7 @@ class Bodies:
         streams = self.structured or fields
         if chosen.facts.state is State.RUNNING:
             await chosen.life.flush()
-            with contextlib.suppress(RecordsUnreadable):
+            with contextlib.suppress(RecordsGone, RecordsUnreadable):
                 answer.recent = await in_thread(_recent, chosen)
             await accounted(chosen.life)
             if chosen.view is None or chosen.view.running:
@@ -80,18 +80,20 @@ class Bodies:
             try:
                 await in_thread(self._read, answer, chosen, body, displays, streams)
             except RecordsBehind:
-                await self._without_record(answer, body)
+                await self._without_record(answer, body, "output_unreadable")
+            except RecordsGone:
+                await self._without_record(answer, body, "output_gone")
             except RecordsUnreadable:
                 log.warning("the output of an execution cannot be read", exc_info=True)
                 answer.body, answer.body_omitted = None, "output_unreadable"
         elif always_within(facts.counts.utf8_bytes, TOKEN_LIMIT):
             answer.body = body
         else:
-            await self._without_record(answer, body)
+            await self._without_record(answer, body, "output_unreadable")
 
-    async def _without_record(self, answer: CellAnswer, body: str | None) -> None:
-        """What the kernel's reply brought is all there is."""
-        answer.body, answer.body_omitted = None, "output_unreadable"
+    async def _without_record(self, answer: CellAnswer, body: str | None, otherwise: str) -> None:
+        """What the kernel's reply brought is all there is; `otherwise` says why there is nothing else."""
+        answer.body, answer.body_omitted = None, otherwise
         if body is None:
             return
         try:

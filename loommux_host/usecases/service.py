@@ -24,7 +24,7 @@ from loommux_host.sessions.envelope import Shown
 from loommux_host.usecases import inspection, interrupt_and_restart, outcome_mapping, watch_waits
 from loommux_host.usecases.execution_selection import Chosen, account_for, choose, of_view
 from loommux_host.usecases.result_bodies import Bodies
-from loommux_kernel.shared.header import Header, InvalidHeader, parse
+from loommux_kernel.shared.header import Header, InvalidHeader, parse, without_order_mark
 from loommux_kernel.shared.protocol import Stream, now
 
 #: How long calls in flight may go on when the server stops, before they are answered as running.
@@ -48,6 +48,7 @@ class Service:
         self._idle.set()
         #: No new calls but those that cells in flight make; then none at all.
         self._stopping = self._stopped = False
+        self._ends_by: str | None = None
 
     # -- running and waiting -----------------------------------------------------
 
@@ -69,7 +70,7 @@ class Service:
             header = parse(source)
         except InvalidHeader as error:
             return _answered(refusals.refuse("invalid_cell_header", reason=str(error).rstrip(".")))
-        if not (header.body(source) if header else source).strip():
+        if not (header.body(source) if header else without_order_mark(source)).strip():
             return _answered(refusals.refuse("empty_cell"))
 
         async def run(binding: Binding) -> Answer:
@@ -164,6 +165,7 @@ class Service:
         return CellAnswer(
             execution=chosen.facts,
             ended_by=ended_by,
+            server_ends_by=self._ends_by,
             silent_seconds=inspection.silent_seconds(chosen),
             older_process=chosen.older,
         )
@@ -197,13 +199,14 @@ class Service:
         process: int | None = None,
         stream: str = Stream.COMBINED,
         line_range: str | None = None,
+        start_char: int | None = None,
         max_chars: int | None = None,
         kernel: str | None = None,
     ) -> Answer:
         """Lines of one stream."""
 
         async def read(binding: Binding) -> Answer:
-            request = inspection.Reading(stream, line_range, max_chars)
+            request = inspection.Reading(stream, line_range, max_chars, start_char)
             return await self._observing.read(binding.kernel, execution, process, request)
 
         return await self._use(caller, kernel, read)
@@ -274,7 +277,7 @@ class Service:
                     answer = await work(binding)
                     await account_for(binding.kernel, answer)
                 except (Refused, KernelStartFailed, KernelClosed, RecordsGone, RecordsUnreadable) as error:
-                    answer = outcome_mapping.refusal(binding.kernel, error)
+                    answer = outcome_mapping.refusal(binding.kernel, error, stopping=self._stopping)
             return self._told(caller, binding, answer)
         finally:
             self._calls.discard(call)
@@ -308,6 +311,11 @@ class Service:
             raise Refused(refusals.kernel_died(died[-1].death, kernel.name, died[-1].lost))
 
     # -- the end of the server ------------------------------------------------------
+
+    def ends_by(self, by: str) -> None:
+        """Who or what has asked for the server's end, in words."""
+        self._ends_by = by
+        self.registry.ends_by(by)
 
     async def drain(self) -> None:
         """Take no more calls; those in flight get two seconds, then are answered as running."""

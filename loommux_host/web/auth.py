@@ -90,7 +90,7 @@ def access(
 
 def matches(given: str | None, token: str) -> bool:
     """Whether a token is the right one, in a time that tells nothing about it."""
-    given_hash = hashlib.sha256((given or "").encode("utf-8", "surrogateescape")).digest()
+    given_hash = hashlib.sha256((given or "").encode("utf-8", "surrogatepass")).digest()
     return hmac.compare_digest(given_hash, hashlib.sha256(token.encode()).digest()) and given is not None
 
 

@@ -10,15 +10,17 @@ import logging
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
+
+from loommux_host.web.json_answer import JsonAnswer
 
 log = logging.getLogger(__name__)
 
 
-def error(code: int, status: str, message: str) -> JSONResponse:
+def error(code: int, status: str, message: str) -> JsonAnswer:
     """The one shape of everything that did nothing."""
     body = {"ok": False, "status": status, "message": message}
-    return JSONResponse(body, status_code=code, headers={"cache-control": "no-store"})
+    return JsonAnswer(body, status_code=code, headers={"cache-control": "no-store"})
 
 
 async def http_error(request: Request, raised: Exception) -> Response:

@@ -10,10 +10,11 @@ import codecs
 import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Protocol
 
-from loommux_kernel.capture import libc
+from loommux_kernel.capture import libc, memory_files
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.start_note import HEAD
 
@@ -31,18 +32,26 @@ PUNCH_BYTES = 4 << 20
 class Taker(Protocol):
     """What the recorder offers to a mark whose turn has come."""
 
-    def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None: ...
+    def take_in(self, serial: int, stream: Stream, text: str, path: Path | None, offset: int) -> None: ...
 
 
 class DescriptorFile:
-    """One file behind fd 1 or 2. `marked` belongs to the queue's lock, the rest to the recorder."""
+    """One file behind fd 1 or 2. `marked` belongs to the queue's lock, the rest to the recorder.
 
-    def __init__(self, path: Path, stream: Stream, serial: int) -> None:
+    Without a `path` it is in memory. Raises OSError.
+    """
+
+    def __init__(self, path: Path | None, stream: Stream, serial: int) -> None:
         self.path = path
         self.stream = stream
         self.serial = serial
-        _begin(path)
-        self.fd = os.open(path, os.O_RDONLY)
+        if path is not None:
+            _begin(path)
+            self.fd = os.open(path, os.O_RDONLY)
+        else:
+            self.fd = memory_files.make(f"loommux-{stream}", HEAD)
+        #: One in memory takes no more, since too much waits.
+        self.full = False
         self.identity = identity_of(self.fd)
         self.marked = len(HEAD)
         self.generation = 0
@@ -61,8 +70,33 @@ class DescriptorFile:
         self._punched = 0
         self._decoder = _decoder()
 
+    @property
+    def name(self) -> str:
+        """What it is called in its directory; empty for one in memory."""
+        return "" if self.path is None else self.path.name
+
+    @property
+    def target(self) -> str:
+        """Where it can be opened, by any process: by its path, or by our descriptor when that has been removed."""
+        if self.path is not None and (sys.platform != "linux" or self.path.exists()):
+            return str(self.path)
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
     def size(self) -> int:
         return os.lseek(self.fd, 0, os.SEEK_END)
+
+    def waiting(self) -> int:
+        """Bytes that are not taken in yet; 0 when it is closed."""
+        try:
+            return os.fstat(self.fd).st_size - self._taken
+        except OSError:
+            return 0
+
+    def refuse_more(self) -> None:
+        """Too much waits in memory: writing more fails from now on."""
+        with contextlib.suppress(OSError):
+            memory_files.seal(self.target)
+            self.full = True
 
     def take(self, serial: int, upto: int, generation: int, recorder: Taker) -> None:
         """Read what one mark stands for. A truncated file's earlier marks find nothing."""
@@ -88,6 +122,13 @@ class DescriptorFile:
         self._decoder = _decoder()
         if lost > 0:
             self.say_lost(serial, f"{lost} bytes lost", recorder)
+
+    def say_full(self, serial: int, recorder: Taker) -> None:
+        words = (
+            f"[the disk is full and {memory_files.WAITING_BYTES >> 20} MiB of this waited in memory:"
+            f" what programs wrote to fd {1 if self.stream is Stream.STDOUT else 2} after it failed]\n"
+        )
+        recorder.take_in(serial, self.stream, words, self.path, self._place())
 
     def say_lost(self, serial: int, what: str, recorder: Taker) -> None:
         fd = 1 if self.stream is Stream.STDOUT else 2
@@ -143,8 +184,9 @@ class DescriptorFile:
 
     def remove(self) -> None:
         os.close(self.fd)
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
 
     def _punch(self) -> None:
         if read_at(self.fd, len(HEAD), 0) != HEAD:
@@ -152,7 +194,7 @@ class DescriptorFile:
         self._punched = max(self._punched, 4096)  # the head stays
         end = self._taken & ~4095
         with contextlib.suppress(OSError):
-            fd = os.open(self.path, os.O_WRONLY)
+            fd = os.open(self.target, os.O_WRONLY)
             try:
                 libc.punch_hole(fd, self._punched, end - self._punched)
             finally:

@@ -18,24 +18,30 @@ may be lost, which is said.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loommux_kernel.capture import libc
+from loommux_kernel.capture import libc, memory_files
 from loommux_kernel.capture.append_file import BLOCK_BYTES, DescriptorFile, Taker, identity_of, read_at
 from loommux_kernel.capture.queue import PENDING_BYTES, OrderedQueue
+from loommux_kernel.shared.clock import monotonic
+from loommux_kernel.shared.private_directories import make_again
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.start_note import HEAD
+from loommux_kernel.shared.reserve import HELD
 
 #: Growth that is read when it is marked, before a program may truncate the file.
 EAGER_BYTES = 1 << 16
 #: Seconds between two looks whether retired files may go, where nothing tells of it.
 POLL_SECONDS = 2.0
+
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+#: What is wrong with a cell that got no files of its own.
+SHARED_FILES = "what programs of earlier cells print now counts for this one: it has no files of its own"
 
 _TARGETS = ((1, Stream.STDOUT, "out"), (2, Stream.STDERR, "err"))
 
@@ -52,11 +58,16 @@ class Descriptors:
         #: Before the first pair: fd 1 and 2 as they were, to be given back.
         self._saved: list[int] = []
         self.current: list[DescriptorFile] = []
+        #: The disk had no room at the last look: programs write into memory, as much as `_bound` allows.
+        self._full = False
+        self._bound = memory_files.Bound()
         self.retired: list[DescriptorFile] = []
         #: Files that somebody has closed, to see whether they may go.
         self._closed: set[str] = set()
         #: A process was started since the current pair came.
         self.shared = False
+        #: The last execution that should have had a pair of its own had none.
+        self._faulty = False
 
     def open(self) -> None:
         """Point fd 1 and 2 to the first pair."""
@@ -81,27 +92,62 @@ class Descriptors:
 
     def targets(self) -> dict[int, str]:
         """What is behind fd 1 and 2 now."""
-        return {fd: str(file.path) for (fd, _, _), file in zip(_TARGETS, self.current, strict=True)}
+        return {fd: file.target for (fd, _, _), file in zip(_TARGETS, self.current, strict=True)}
 
     def places(self) -> list[tuple[Stream, Path, int]]:
         """Where the output of the execution that just began will begin, stream by stream."""
-        return [(file.stream, file.path, file.marked) for file in self.current]
+        return [(file.stream, file.path, file.marked) for file in self.current if file.path is not None]
 
-    def begin(self, serial: int) -> None:
-        """From here on fd 1 and 2 belong to that execution."""
+    def begin(self, serial: int) -> str | None:
+        """From here on fd 1 and 2 belong to that execution; what is wrong with that, told once until it is right again.
+
+        What keeps it from having files of its own does not keep it from running: it gets those of the last one.
+        """
+        fault = None
         with self._queue.lock:
             self.mark()
-            if self.shared or any(file.seen is not None for file in self.current):
-                for file in self.current:
-                    file.retired = True
-                self.retired += self.current
-                self._open_pair(serial)
-                self.shared = False
-                return
+            self._full = memory_files.disk_is_full(self._directory)
+            if self.shared or self._full != self.in_memory or any(file.seen is not None for file in self.current):
+                try:
+                    HELD.spend(self._replace, serial)
+                except OSError as error:
+                    fault = None if self._faulty else f"{SHARED_FILES} ({error.strerror})"
+                    self._faulty = True
+                else:
+                    self.shared = self._faulty = False
+                    return None
             for file in self.current:
                 self._queue.put(partial(file.hand_over, file.serial, serial))
                 file.serial = serial
             self.restore()
+        return fault
+
+    def process_starts(self) -> None:
+        """A process is about to be started, which keeps what is behind fd 1 and 2 now. Any thread."""
+        self.shared = True
+        if not self.in_memory and memory_files.disk_is_full(self._directory):
+            with self._queue.lock:
+                self.mark()
+                self._full = True
+                with contextlib.suppress(OSError):  # it writes to the disk then, as far as that goes
+                    HELD.spend(self._replace, self.current[0].serial)
+
+    def _replace(self, serial: int) -> None:
+        earlier = self.current
+        self._open_pair(serial)
+        for file in earlier:
+            file.retired = True
+        self.retired += earlier
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the current pair is."""
+        return any(file.path is None for file in self.current)
+
+    @property
+    def unwatched(self) -> bool:
+        """Whether there are files of whose growth nothing tells."""
+        return self._notify is None or any(file.path is None for file in (*self.current, *self.retired))
 
     def restore(self) -> list[str]:
         """Repair fd 1 and 2 when a cell closed or redirected them, fd 0 when it closed that; what was done to them."""
@@ -110,10 +156,10 @@ class Descriptors:
             identity = identity_of(fd)
             if identity != file.identity:
                 found.append(f"fd {fd} was {'redirected' if identity else 'closed'}")
-                _point(fd, file.path)
+                _repair(fd, file.target)
         if identity_of(0) is None:
             found.append("fd 0 was closed")
-            _point(0, Path(os.devnull), os.O_RDONLY)
+            _repair(0, os.devnull, os.O_RDONLY)
         return found
 
     def mark(self) -> None:
@@ -121,6 +167,9 @@ class Descriptors:
         with self._queue.lock:
             for file in (*self.current, *self.retired):
                 self._mark(file, file.size())
+                if file.full and not file.said:
+                    file.said = True
+                    self._queue.put(partial(file.say_full, file.serial))
 
     def _mark(self, file: DescriptorFile, size: int) -> None:
         if file.seen is None and (size < file.marked or read_at(file.fd, len(HEAD), 0) != HEAD):
@@ -185,10 +234,10 @@ class Descriptors:
             self._read_changes()
             closed, self._closed = self._closed, set()
         if closed:
-            self._let_go(lambda file: file.path.name in closed or "" in closed)
+            self._let_go(lambda file: file.name in closed or "" in closed)
 
     def _read_changes(self) -> None:
-        files = {file.path.name: file for file in (*self.current, *self.retired)}
+        files = {file.name: file for file in (*self.current, *self.retired) if file.path is not None}
         if self._notify is not None:
             for mask, name in libc.watched(self._notify):
                 if mask & (libc.IN_CLOSE_WRITE | libc.IN_Q_OVERFLOW):
@@ -204,8 +253,8 @@ class Descriptors:
     def poll(self) -> None:
         """What `changed` does, where nothing tells of changes."""
         self.mark()
-        if self.retired and time.monotonic() - self._polled_at > POLL_SECONDS:
-            self._polled_at = time.monotonic()
+        if self.retired and monotonic() - self._polled_at > POLL_SECONDS:
+            self._polled_at = monotonic()
             self._let_go(lambda file: True)
 
     def _let_go(self, told: Callable[[DescriptorFile], bool]) -> None:
@@ -213,23 +262,44 @@ class Descriptors:
             with self._queue.lock:
                 self.mark()
                 self.retired.remove(file)
+                self._bound.drop(file)
                 self._queue.put(partial(file.rest, file.serial))
                 self._queue.put(partial(_remove, file))
 
     def _open_pair(self, serial: int) -> None:
         if not self._directory.is_dir():  # somebody cleans up the temporary directory
-            _make_again(self._directory)
+            make_again(self._directory)
             if self._notify is not None:
                 libc.watch_more(self._notify, self._directory)
         self._count += 1
-        made = [
-            DescriptorFile(self._directory / f"{self._count}.{suffix}", stream, serial)
-            for _, stream, suffix in _TARGETS
-        ]
-        for (fd, _, _), file in zip(_TARGETS, made, strict=True):
-            _point(fd, file.path)
+        try:
+            made = self._make(serial, in_memory=self._full)
+        except OSError:  # no room for another file, or no files in memory
+            made = self._make(serial, in_memory=not self._full)
+        try:
+            for (fd, _, _), file in zip(_TARGETS, made, strict=True):
+                _point(fd, file.target)
+        except OSError:
+            for file in made:
+                file.remove()
+            raise  # a descriptor that was pointed to a file already is put back by `restore`
+        for file in made:
+            if file.path is None:
+                self._bound.add(file)
             self._queue.put(partial(_announce, file, serial))
         self.current = made
+
+    def _make(self, serial: int, *, in_memory: bool) -> list[DescriptorFile]:
+        made: list[DescriptorFile] = []
+        try:
+            for _, stream, suffix in _TARGETS:
+                path = None if in_memory else self._directory / f"{self._count}.{suffix}"
+                made.append(DescriptorFile(path, stream, serial))
+        except OSError:
+            for file in made:
+                file.remove()
+            raise
+        return made
 
 
 def _announce(file: DescriptorFile, serial: int, recorder: Taker) -> None:
@@ -237,21 +307,22 @@ def _announce(file: DescriptorFile, serial: int, recorder: Taker) -> None:
     recorder.take_in(serial, file.stream, "", file.path, len(HEAD))
 
 
-def _make_again(directory: Path) -> None:
-    """Make it with all that is missing above it, for us alone, below what is ours or the system's."""
-    missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
-    above = missing[-1].parent
-    if sys.platform != "win32" and above.stat().st_uid not in (os.geteuid(), 0):
-        raise PermissionError(f"{above} is not ours")
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
-
-
 def _remove(file: DescriptorFile, recorder: Any) -> None:
-    recorder.after_commit(file.remove)
+    recorder.after_commit(partial(_close, file))
 
 
-def _point(fd: int, path: Path, flags: int = os.O_WRONLY | os.O_APPEND | os.O_CREAT) -> None:
+def _close(file: DescriptorFile) -> None:
+    file.remove()
+    HELD.fill()
+
+
+def _repair(fd: int, path: str, flags: int = APPENDING) -> None:
+    """As `_point`, as far as it can be done: it is tried again at the next begin and end."""
+    with contextlib.suppress(OSError):
+        HELD.spend(_point, fd, path, flags)
+
+
+def _point(fd: int, path: str, flags: int = APPENDING) -> None:
     """Make `fd` a descriptor of `path`, appending, that children inherit."""
     opened = os.open(path, flags, 0o600)
     if opened == fd:

@@ -256,10 +256,10 @@ class Recorder:
         said.own = {stream: [text] for stream, text in own.items()}
         self._say(said)
 
-    def take_in(self, serial: int, stream: Stream, text: str, path: Path, offset: int) -> None:
-        """Record text from a descriptor file, and how far the file is taken in."""
+    def take_in(self, serial: int, stream: Stream, text: str, path: Path | None, offset: int) -> None:
+        """Record text from a descriptor file, and how far the file is taken in; one in memory nobody else can read."""
         self.text(serial, stream, text)
-        if serial and self.writer is not None:
+        if serial and path is not None and self.writer is not None:
             self.writer.descriptor(serial, stream, path, offset)
 
     def touch(self, serial: int) -> None:

@@ -10,6 +10,7 @@ Knows nothing of records. `output` says when executions end, `capture` which loo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +22,18 @@ GRACE = 0.1
 
 
 class TaskWatch:
-    """A task factory for one loop, and the failures that wait for the end of their cell."""
+    """A task factory for one loop, and the failures that wait for the end of their cell.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, failed: Callable[[int, BaseException, str], None]) -> None:
-        self._loop = loop
+    `timers` is a loop of another thread whose clock no cell can stop; without one, `loop` has to do.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: asyncio.AbstractEventLoop | None,
+        failed: Callable[[int, BaseException, str], None],
+    ) -> None:
+        self._loop, self._timers = loop, timers or loop
         self._failed = failed
         self._running: int | None = None
         self._waiting: list[tuple[int, weakref.ref[asyncio.Future[Any]]]] = []
@@ -47,7 +56,7 @@ class TaskWatch:
         for serial, reference in waiting:
             task = reference()
             if task is not None:
-                self._loop.call_later(GRACE, self._look, task, serial)
+                self._look_later(task, serial)
 
     def _make(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
         if self._factory is not None:
@@ -61,7 +70,15 @@ class TaskWatch:
 
     def _done(self, task: asyncio.Future[Any], serial: int) -> None:
         if not task.cancelled() and _unfetched(task):
-            self._loop.call_later(GRACE, self._look, task, serial)
+            self._look_later(task, serial)
+
+    def _look_later(self, task: asyncio.Future[Any], serial: int) -> None:
+        def look() -> None:
+            with contextlib.suppress(RuntimeError):  # closed: the process ends
+                self._loop.call_soon_threadsafe(self._look, task, serial)
+
+        with contextlib.suppress(RuntimeError):
+            self._timers.call_soon_threadsafe(self._timers.call_later, GRACE, look)
 
     def _look(self, task: asyncio.Future[Any], serial: int) -> None:
         if not _unfetched(task):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -55,6 +56,7 @@ def listen(started: Callable[[], None], forking: ForkListener, targets: Targets)
     _installed = True
     sys.addaudithook(_audit)
     _wrap_fork_exec()
+    _wrap_forks()
     when_imported("multiprocessing.popen_forkserver", _redirect_children)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
@@ -97,6 +99,21 @@ def _wrap_fork_exec() -> None:
         return fork_exec(*args)
 
     _posixsubprocess.fork_exec = announced  # type: ignore[assignment]
+
+
+def _forked(fork: Callable[[], Any]) -> Any:
+    """Fork. What is raised meanwhile, in a hook, Python prints and forgets; the hooks would be half done."""
+    return fork()
+
+
+#: Whose frame tells that the main thread forks.
+FORKING = _forked.__code__
+
+
+def _wrap_forks() -> None:
+    for name in ("fork", "forkpty"):
+        if (fork := getattr(os, name, None)) is not None:
+            setattr(os, name, wraps(fork)(partial(_forked, fork)))
 
 
 def _redirect_children(module: Any) -> None:

@@ -20,6 +20,7 @@ import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from ipykernel import kernelapp
 from ipykernel.iostream import BackgroundSocket, IOPubThread
 from jupyter_client.session import DONE
 from traitlets import Any as AnyTrait
+from zmq.eventloop.zmqstream import ZMQStream
 
 from loommux_kernel.capture.drain import REMEMBERED, Recorder
+from loommux_kernel.capture.execution_steps import Finished
 from loommux_kernel.capture.failed_tasks import TaskWatch
 from loommux_kernel.capture.message_packing import QuickSession
 from loommux_kernel.capture.messages import RECORDED, Messages
-from loommux_kernel.capture.output import Finished, Output
+from loommux_kernel.capture.output import Output
 from loommux_kernel.capture.queue import PENDING_BYTES
 from loommux_kernel.capture.streams import OrderedStream
 from loommux_kernel.capture.widget_text import Views
@@ -41,6 +44,7 @@ from loommux_kernel.executions import contexts
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.end_states import message_of, safe_text
 from loommux_kernel.executions.gate import Execution
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import EVENT_TOPIC, EVENT_TYPE, Event, Stream
 from loommux_kernel.shared.records.relay import RelayedWriter
 
@@ -49,6 +53,11 @@ __all__ = ["Capture", "Finished", "current_execution"]
 _STREAM_TOPICS = {Stream.STDOUT: b"stream.stdout", Stream.STDERR: b"stream.stderr"}
 #: What a subscription to everything is taken as: clients know nothing of our events, and some choke on them.
 _ALL_BUT_EVENTS = [bytes([first]) for first in range(256) if first != EVENT_TOPIC[0]]
+
+#: The socket for what forked children display.
+CHILDREN = "p"
+#: How long a forked child may take to hand over what it displayed.
+PIPE_LINGER_MILLISECONDS = 3000
 
 
 class TappedSession(QuickSession):
@@ -79,15 +88,16 @@ class TappedIOPubThread(IOPubThread):
 
     def __init__(self, socket: Any, pipe: bool = False, session: Any = False) -> None:
         socket.setsockopt(zmq.XPUB_MANUAL, 1)
-        super().__init__(socket, pipe=pipe, session=session)
         self._capture: Capture = session.capture
+        super().__init__(socket, pipe=pipe and hasattr(os, "fork"), session=session)
         #: What is subscribed to, and how often.
         self._prefixes: Counter[bytes] = Counter()
         self._wanted: dict[bytes, bool] = {}
 
     def start(self) -> None:
-        super().start()
         loop = self.io_loop.asyncio_loop  # type: ignore[attr-defined]
+        loop.time = monotonic  # of cells the clocks may stand still
+        super().start()
         loop.call_soon_threadsafe(self._capture.start, self, loop)
 
     def _handle_subscription(self, frames: list[bytes]) -> None:
@@ -99,6 +109,36 @@ class TappedIOPubThread(IOPubThread):
         self._prefixes = +self._prefixes
         self._wanted = {}
         super()._handle_subscription(frames)
+
+    # What forked children show. ipykernel's pipe for it is a TCP port, which every account of the machine can reach.
+
+    def _setup_pipe_in(self) -> None:
+        self._pipe_uuid = os.urandom(16)
+        pipe = self.socket.context.socket(zmq.PULL)  # type: ignore[union-attr]
+        pipe.linger = 0
+        try:
+            pipe.bind(self._capture.children_endpoint)
+        except zmq.ZMQError as error:
+            logging.getLogger("loommux_kernel").warning("what forked children display is lost: %s", error)
+            self._pipe_flag = False
+            pipe.close()
+            return
+        self._pipe_in = ZMQStream(pipe, self.io_loop)
+        self._pipe_in.on_recv(self._handle_pipe_msg)
+
+    def _handle_pipe_msg(self, msg: list[bytes]) -> None:
+        """As ipykernel's; what is not a child's own is logged, and gets into no record."""
+        if compare_digest(msg[0], self._pipe_uuid):
+            super()._handle_pipe_msg(msg)
+        else:
+            logging.getLogger("loommux_kernel").warning("a message on the pipe of forked children was not theirs")
+
+    def _setup_pipe_out(self) -> tuple[Any, Any]:
+        context = zmq.Context()
+        pipe = context.socket(zmq.PUSH)
+        pipe.linger = PIPE_LINGER_MILLISECONDS
+        pipe.connect(self._capture.children_endpoint)
+        return context, pipe
 
     def send_multipart(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Messages that were packed elsewhere: by other libraries, by forked children."""
@@ -152,6 +192,8 @@ class Capture(Output):
         log: int | None = None,
     ) -> None:
         super().__init__(open_writer, descriptors, log)
+        #: Where forked children send what they display: a socket in the process's private directory.
+        self.children_endpoint = f"ipc://{descriptors.parent / CHILDREN}"
         self._messages = Messages()
         self._views = Views(self._show_view)
         self._iopub: TappedIOPubThread | None = None
@@ -193,7 +235,7 @@ class Capture(Output):
     def begin(self, execution: Execution, parent: dict[str, Any], relay: str | None = None) -> None:
         if self.task_watch is None:
             with contextlib.suppress(RuntimeError):  # startup files run before the loop
-                self.task_watch = TaskWatch(asyncio.get_running_loop(), self._task_failed)
+                self.task_watch = TaskWatch(asyncio.get_running_loop(), self._loop, self._task_failed)
         msg_id = parent.get("header", {}).get("msg_id")
         if msg_id is not None:
             self._serials[msg_id] = execution.serial
@@ -261,10 +303,14 @@ class Capture(Output):
         return self._serials.get(parent.get("msg_id", ""), self._queue.latest)
 
     def _task_failed(self, serial: int, error: BaseException, name: str) -> None:
+        self.failed(serial, error, f"the task {name} failed after the cell ended")
+
+    def failed(self, serial: int | None, error: BaseException, what: str) -> None:
+        """Record and tell a failure that is no cell's end; None: of whoever ran last. Main thread."""
         text, shown = self._shell.rendered(error)
         message = (message_of(error).splitlines() or [""])[0]
         why = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        self.traceback(serial, text, shown, f"the task {name} failed after the cell ended: {why}")
+        self.traceback(self.latest if serial is None else serial, text, shown, f"{what}: {why}")
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()

@@ -18,6 +18,8 @@ from typing import Any
 
 from IPython.display import display
 
+from loommux_kernel.capture import figures
+
 Mend = Callable[[Any], None]
 
 _mends: dict[str, Mend] = {}
@@ -36,6 +38,8 @@ def when_imported(name: str, mend: Mend) -> None:
 def mend_libraries() -> None:
     """See the module."""
     when_imported("rich.live", _rich_live)
+    when_imported("matplotlib", figures.inherited_backend_put_aside())
+    when_imported("matplotlib.pyplot", figures.show_that_says)
 
 
 class _Mender(MetaPathFinder):

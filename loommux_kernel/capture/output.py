@@ -11,29 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loommux_kernel.capture import fork_hooks, libc
 from loommux_kernel.capture.descriptors import Descriptors
-from loommux_kernel.capture.drain import REMEMBERED, Known, Publisher, Recorder, writer_to
+from loommux_kernel.capture.drain import REMEMBERED, Publisher, Recorder, writer_to
+from loommux_kernel.capture.execution_steps import Finished, begin, end, label_of
 from loommux_kernel.capture.failed_tasks import TaskWatch
 from loommux_kernel.capture.queue import PENDING_BYTES, STALL_SECONDS, OrderedQueue
 from loommux_kernel.capture.streams import OrderedStream, Standard
 from loommux_kernel.executions.contexts import current_execution
 from loommux_kernel.executions.gate import Execution
+from loommux_kernel.executions.native_threads import Flag, get_ident
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import (
-    UNRECORDED_BODY_BYTES,
-    Counts,
     Event,
-    ExecutionEnded,
-    ExecutionStarted,
     OriginKind,
     State,
     Stream,
@@ -42,21 +39,14 @@ from loommux_kernel.shared.protocol import (
 from loommux_kernel.shared.records import unrecorded_text
 from loommux_kernel.shared.records.relay import RelayedWriter
 from loommux_kernel.shared.records.start_note import Starting
+from loommux_kernel.shared.reserve import HELD
 
 #: Seconds between two looks at what native code and children wrote.
 WATCH_INTERVAL = 0.025
 #: What is told of a cell that took away where later cells write to.
 RESTORED = "{}; put back for later cells"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What the record of an ended execution holds; `body` only when it is small."""
-
-    counts: Counts = field(default_factory=Counts)
-    body: str | None = None
-    displays: int = 0
-    recorded: bool = True
+#: What is told of a cell's end at which the files behind fd 1 and 2 could not be looked at.
+UNREAD = "what was written to fd 1 and 2 could not be read ({})"
 
 
 class Output:
@@ -92,6 +82,7 @@ class Output:
         """Put the streams in place and files behind fd 1 and 2. Main thread."""
         if self._standard is None:
             self._descriptors.open()
+            HELD.fill()
             with contextlib.suppress(OSError):  # no room: a death may then take what was printed last with it
                 self._queue.unrecorded = unrecorded_text.Unrecorded(self._unrecorded)
             made = [
@@ -133,17 +124,17 @@ class Output:
             return
         self.open().restore()
         with self._queue.lock:
-            self._queue.put(partial(_begin, execution, parent.get("header", {}), relay))
-            self._descriptors.begin(execution.serial)
+            self._queue.put(partial(begin, execution, parent.get("header", {}), relay))
             self._queue.latest = execution.serial
+            fault = self._descriptors.begin(execution.serial)
+        if fault is not None:
+            self.notice(execution.serial, execution.number, label_of(execution), fault)
         self._starting.note(execution, self._descriptors.places())
         self._running = execution
         current_execution.set(execution.serial)
         if self.task_watch is not None:
             self.task_watch.began(execution.serial)
-        if self._loop is not None and self._descriptors.notify_fd is None and not self._polling:
-            self._polling = True
-            self._loop.call_soon_threadsafe(self._poll, self._loop)
+        self._poll_if_needed()
         self._queue.rouse()
 
     def finish(
@@ -156,15 +147,18 @@ class Output:
         """
         if self.forked:
             return Finished()
-        libc.flush_stdout()
-        restored = self.open().restore() + self._descriptors.restore()
-        self._descriptors.end()
-        if restored:
-            label = "" if execution.number is None else f"In [{execution.number}]"
-            self.notice(execution.serial, execution.number, label, RESTORED.format(", ".join(restored)))
+        try:
+            libc.flush_stdout()
+            restored = self.open().restore() + self._descriptors.restore()
+            said = RESTORED.format(", ".join(restored)) if restored else None
+            self._descriptors.end()
+        except Exception as error:  # its end is recorded whatever becomes of its output
+            said = UNREAD.format(error)
+        if said is not None:
+            self.notice(execution.serial, execution.number, label_of(execution), said)
         found: list[Finished] = []
         self._running = None
-        committed = self._wait_for(partial(_end, execution, (state, ename, evalue), completed_at, found), STALL_SECONDS)
+        committed = self._wait_for(partial(end, execution, (state, ename, evalue), completed_at, found), STALL_SECONDS)
         if self.task_watch is not None:
             self.task_watch.ended()
         return replace(found[0], recorded=committed) if found else Finished(recorded=False)
@@ -198,7 +192,7 @@ class Output:
 
     def flush(self, timeout: float) -> bool:
         """Bring everything written before into the record; False when that took too long."""
-        if self.forked or self._recorder is None or threading.get_ident() == self._queue.drainer:
+        if self.forked or self._recorder is None or get_ident() == self._queue.drainer:
             return False
         self._descriptors.mark()
         return self._wait_for(lambda recorder, done: recorder.after_commit(done), timeout, patient=False)
@@ -266,14 +260,14 @@ class Output:
 
         Gives up after `timeout` seconds; when `patient`, after that long without a drain.
         """
-        done = threading.Event()
+        done = Flag()
         self._queue.put(lambda recorder: act(recorder, done.set))
         self._queue.hurry()
-        seen, deadline = self._queue.drains, time.monotonic() + timeout
+        seen, deadline = self._queue.drains, monotonic() + timeout
         while not done.wait(min(timeout, 0.5)):
             if patient and self._queue.drains != seen:
-                seen, deadline = self._queue.drains, time.monotonic() + timeout
-            elif time.monotonic() > deadline:
+                seen, deadline = self._queue.drains, monotonic() + timeout
+            elif monotonic() > deadline:
                 return False
         return True
 
@@ -299,12 +293,17 @@ class Output:
 
         again()
 
+    def _poll_if_needed(self) -> None:
+        if self._loop is not None and self._descriptors.unwatched and not self._polling:
+            self._polling = True
+            self._loop.call_soon_threadsafe(self._poll, self._loop)
+
     def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
         """Where no system call tells of growth: look, for as long as something may write."""
         self._descriptors.poll()
         if self._queue.items:
             self._queue.hurry()
-        if self._running is not None or self._descriptors.retired:
+        if self._descriptors.unwatched and (self._running is not None or self._descriptors.retired):
             loop.call_later(WATCH_INTERVAL, self._poll, loop)
         else:
             self._polling = False
@@ -314,7 +313,8 @@ class Output:
     def _process_started(self) -> None:
         if self.forked:
             return
-        self._descriptors.shared = True
+        self._descriptors.process_starts()
+        self._poll_if_needed()
         self._started[current_execution.get(self._queue.latest)] = None
         while len(self._started) > REMEMBERED:
             self._started.popitem(last=False)
@@ -338,59 +338,3 @@ class Output:
             self._standard.become_child()
             if first:
                 fork_hooks.flush_at_exit(self._standard.flush)
-
-
-def _begin(execution: Execution, header: dict[str, Any], relay: str | None, recorder: Recorder) -> None:
-    recorder.know(execution.serial, Known(execution.number, header))
-    if recorder.writer is not None:
-        recorder.writer.begin(
-            execution.serial, execution.number, execution.origin, execution.source,
-            execution.submitted_at, execution.started_at,
-        )  # fmt: skip
-        if relay is not None:
-            recorder.writer.relay(execution.serial, relay)
-    recorder.tell(
-        ExecutionStarted,
-        at=execution.started_at,
-        serial=execution.serial,
-        number=execution.number,
-        origin=execution.origin,
-        submission=execution.submission,
-        submitted_at=execution.submitted_at,
-        source=execution.source,
-    )
-
-
-def _end(
-    execution: Execution,
-    outcome: tuple[State, str | None, str | None],
-    completed_at: float,
-    found: list[Finished],
-    recorder: Recorder,
-    done: Callable[[], None],
-) -> None:
-    state, ename, evalue = outcome
-    serial, known, writer = execution.serial, recorder.known(execution.serial), recorder.writer
-    known.ended = True
-    recorder.settle(serial)
-    if writer is not None:
-        writer.end(serial, state, completed_at, ename, evalue)
-        found.append(Finished(writer.counts(serial), writer.body(serial), known.displays))
-    recorder.tell(
-        ExecutionEnded,
-        at=completed_at,
-        serial=serial,
-        number=execution.number,
-        state=state,
-        counts=found[0].counts if found else Counts(),
-        ename=ename,
-        evalue=evalue,
-        displays=known.displays,
-    )
-
-    def committed() -> None:
-        if writer is not None and writer.waiting and found:  # the disk is full: memory is all there is
-            found[0] = replace(found[0], body=writer.body(serial, UNRECORDED_BODY_BYTES))
-        done()
-
-    recorder.after_commit(committed)

@@ -12,11 +12,11 @@ It knows no ZeroMQ, and of the record store only the numbers of streams. `stream
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.database import CODES
 from loommux_kernel.shared.records.unrecorded_text import Unrecorded
@@ -180,14 +180,14 @@ class OrderedQueue:
         """
         if threading.get_ident() == self.drainer:
             return
-        seen, since = self.drains, time.monotonic()
+        seen, since = self.drains, monotonic()
         while self.pending > PENDING_BYTES and not self.stalled:
             self._room.clear()
             self.hurry()
             self._room.wait(_WAIT_SECONDS)
             if self.drains != seen:
-                seen, since = self.drains, time.monotonic()
-            elif time.monotonic() - since > STALL_SECONDS:
+                seen, since = self.drains, monotonic()
+            elif monotonic() - since > STALL_SECONDS:
                 self.stalled = True
         if self.pending > STALLED_BYTES:
             self._give_up_oldest()

@@ -14,13 +14,13 @@ import codecs
 import io
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from loommux_kernel.capture.descriptors import Descriptors
 from loommux_kernel.capture.queue import PENDING_BYTES, WRITE_COST, Channel, OrderedQueue
 from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.protocol import Stream
 from loommux_kernel.shared.records.database import CODES
 
@@ -123,11 +123,11 @@ class OrderedStream(io.TextIOBase):
             return
         if not self._queue.pending or self._closed or _caller_is_ipykernel():
             return
-        at, cell = time.monotonic(), self._queue.latest
+        at, cell = monotonic(), self._queue.latest
         if cell == self._flushed_in and at - self._flushed_at < FLUSH_INTERVAL:
             return
         self._flush(_FLUSH_SECONDS)
-        self._flushed_at, self._flushed_in = time.monotonic(), cell
+        self._flushed_at, self._flushed_in = monotonic(), cell
 
     def reopen(self) -> None:
         """Undo a cell's `close`."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from loommux_kernel.capture.output_widgets import EMPTY_OUTPUT, view_of
+from loommux_kernel.shared.clock import monotonic
 
 #: For how many times as long as it took a text is not asked for again.
 PATIENCE = 5
@@ -72,7 +72,7 @@ class Views:
             if view is not None:
                 view.serial, view.stale = serial, True
                 state = (content.get("data") or {}).get("state") or {}
-                if _DONE in state or time.monotonic() >= view.asked_until:
+                if _DONE in state or monotonic() >= view.asked_until:
                     self._ask(serial, view, False)
 
     def look(self) -> None:
@@ -108,9 +108,9 @@ class Views:
         if not self._asking.acquire(blocking=False):
             return  # a widget that changes while it says what it is
         try:
-            began, view.stale = time.monotonic(), False  # what changes from here on may not be in the text
+            began, view.stale = monotonic(), False  # what changes from here on may not be in the text
             text = _text_of(_widget(view.model))
-            ended = time.monotonic()
+            ended = monotonic()
             view.asked_until = ended + PATIENCE * (ended - began)
             if text is not None and text != view.text:
                 view.text, view.moved = text, True

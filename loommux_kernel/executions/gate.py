@@ -142,7 +142,8 @@ class Aim:
 
     The main thread arms it around an execution's code; a signal acts only between `arm`
     and `disarm`. Signals that we send are aimed, and are void once their execution is
-    over; one that nobody aimed (a terminal, user code) is meant for whatever runs.
+    over, or has felt the interrupt; one that nobody aimed (a terminal, user code) is meant for
+    whatever runs.
     """
 
     def __init__(self) -> None:
@@ -151,6 +152,7 @@ class Aim:
         self.hits = 0
         #: Whether a signal that we sent has not been seen by the handler yet.
         self.flying = False
+        self._sending = False
         self._target: int | None = None
 
     def arm(self, serial: int) -> None:
@@ -164,12 +166,26 @@ class Aim:
         """Aim at an execution; False when its code does not run, and then no signal may be sent."""
         if self.armed is None or self.armed != serial:
             return False
-        self._target, self.flying = serial, True
+        self._target = serial
         return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the armed execution is aimed at and has not felt it."""
+        return self._target is not None and self._target == self.armed
+
+    def sending(self) -> None:
+        """A signal of ours is about to be sent; `sent` follows it. What lands in between may be an earlier one."""
+        self._sending = self.flying = True
+
+    def sent(self) -> None:
+        self._sending = False
 
     def landed(self) -> bool:
         """A signal has arrived: whether it is meant for what is armed."""
-        aimed, self.flying = self.flying, False
+        aimed = self.flying or self._sending
+        if not self._sending:
+            self.flying = False
         if self.armed is None:
             return False
         return not aimed or self._target == self.armed

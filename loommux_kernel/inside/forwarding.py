@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
 from typing import Any
 
-from loommux_kernel.executions.contexts import current_execution
+from loommux_kernel.executions import native_threads
+from loommux_kernel.executions.contexts import carrying, current_execution
+from loommux_kernel.executions.native_threads import Flag
 from loommux_kernel.inside.replay import Replay
 from loommux_kernel.shared.api_client import Daemon
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.transport import TIMEOUT, DaemonError, Line, read_json
 
 #: Seconds in which what an interrupted cell says while it ends is still relayed.
@@ -58,14 +59,14 @@ class Forwarding:
         self._id = ""
         self._number: int | None = None
         self._process: int | None = None
-        self._begun = threading.Event()
-        self._over = threading.Event()
+        self._begun = Flag()
+        self._over = Flag()
         self._end: dict[str, Any] = {}
         self._failure: BaseException | None = None
 
     def run(self) -> None:
         """Run it there and end as it ended. Raises `ForwardedCellError`, or what an interrupt raises."""
-        threading.Thread(target=self._work, name=f"forward to {self._name}", daemon=True).start()
+        native_threads.start(carrying(self._work, restore=False))
         try:
             try:
                 self._wait()
@@ -79,18 +80,18 @@ class Forwarding:
         self._conclude()
 
     def _wait(self) -> None:
-        asked = time.monotonic()
+        asked = monotonic()
         while not self._begun.wait(_PATIENCE or TIMEOUT):
             # a kernel may take long to start, but not its server to say that it is there
-            if time.monotonic() - asked >= TIMEOUT:
+            if monotonic() - asked >= TIMEOUT:
                 self._second.ask("GET", "/api/health")
-                asked = time.monotonic()
+                asked = monotonic()
         while not self._over.wait(_PATIENCE):
             pass
 
     def _interrupt(self) -> None:
         """Pass it on, and listen for some time what the cell says to it."""
-        threading.Thread(target=self._pass_on, name=f"interrupt {self._name}", daemon=True).start()
+        native_threads.start(carrying(self._pass_on, restore=False))
         if not self._over.wait(ENDING_SECONDS):
             what = self._name if self._number is None else f"In [{self._number}] of {self._name}"
             sys.stderr.write(

@@ -13,7 +13,7 @@ from typing import Any
 
 from loommux_kernel.capture.drain import Recorder
 from loommux_kernel.capture.output_widgets import VIEW
-from loommux_kernel.shared.bundles import bundle_text
+from loommux_kernel.shared.bundles import MODELS, bundle_text
 from loommux_kernel.shared.protocol import Stream
 
 #: What a step in the queue costs beside its text.
@@ -92,6 +92,7 @@ class Replay:
         data = {kind: value for kind, value in bundle.items() if kind != VIEW}
         if images is not None:
             text = bundle_text(data)
+            data.pop(MODELS, None)  # the text with the line takes its place
             line = f"[{images} is in the record of {self._name}]"
             data["text/plain"] = line if not text else f"{text}\n{line}"
         return data

@@ -43,12 +43,13 @@ class CellInput:
         shell.register_magic_function(misplaced, "line", "%loommux")
 
     def take_out(self, lines: list[str]) -> list[str]:
-        """Without the header and the blank lines before the code, which `put_back` makes up for."""
+        """Without the header, a byte order mark, and the blank lines before the code, which `put_back` makes up for."""
+        lines = header.split_lines("".join(lines))
         start = self._after_header(lines)
         while start < len(lines) and lines[start].isspace():
             start += 1
         self._taken = start
-        return lines[start:]
+        return header.split_lines("".join(lines[start:]))
 
     def put_back(self, lines: list[str]) -> list[str]:
         """As many blank lines as were taken, so that tracebacks count as the sender does."""
@@ -67,7 +68,8 @@ class CellInput:
         return line + 1 if found.attach is None or self._of_session() else 0
 
     def _is_sent(self, lines: list[str]) -> bool:
-        return self.sent is not None and "".join(lines).rstrip("\n") == self.sent.rstrip("\n")
+        sent = None if self.sent is None else header.without_order_mark(self.sent)
+        return sent is not None and "".join(lines).rstrip("\n") == sent.rstrip("\n")
 
     @no_var_expand
     def magic(self, line: str, cell: str | None = None) -> None:

@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from loommux_kernel.shared.reserve import HELD, NO_MORE
 
 _HAS_PROC = Path("/proc/self/stat").exists()
 _TICKS = os.sysconf("SC_CLK_TCK") if _HAS_PROC else 0
@@ -99,6 +102,14 @@ def alive(processes: list[Process]) -> list[Process]:
     return [p for p in processes if p.pid in table and table[p.pid].born == p.born]
 
 
+def some_live(processes: list[Process]) -> bool:
+    """Whether one is left; also when that cannot be looked at."""
+    try:
+        return bool(alive(processes))
+    except (OSError, MemoryError):
+        return True
+
+
 def send(processes: list[Process], signum: int) -> None:
     """Signal those that exist; one that has just ended, or is not ours to signal, is passed over."""
     for process in alive(processes):
@@ -109,13 +120,24 @@ def send(processes: list[Process], signum: int) -> None:
 
 
 def helpers() -> set[int]:
-    """The pids of multiprocessing's own helpers; later cells share them with the one that started them."""
+    """The pids of multiprocessing's own helpers, and loky's; later cells share them with the one that started them."""
     found: set[int | None] = set()
-    if tracker := sys.modules.get("multiprocessing.resource_tracker"):
-        found.add(getattr(tracker._resource_tracker, "_pid", None))
+    for name in [name for name in list(sys.modules) if name.endswith(".resource_tracker")]:
+        found.add(getattr(getattr(sys.modules.get(name), "_resource_tracker", None), "_pid", None))
     if server := sys.modules.get("multiprocessing.forkserver"):
         found.add(getattr(server._forkserver, "_forkserver_pid", None))
     return {pid for pid in found if pid}
+
+
+def pool_workers() -> set[int]:
+    """The pids of the workers of `multiprocessing.Pool`.
+
+    A pool that the interrupted cell leaves ends them itself. Of those that end by SIGINT one may take
+    the pool's lock along, for which the pool then waits, and others are started in their place.
+    """
+    module: Any = sys.modules.get("multiprocessing.process")
+    children: list[Any] = list(module._children) if module is not None else []
+    return {child.pid for child in children if child.pid and "PoolWorker" in child.name}
 
 
 def read_table() -> Table:
@@ -124,6 +146,11 @@ def read_table() -> Table:
 
 
 def _read_proc() -> Table:
+    """With the descriptors held back, if there are no others: without the look nobody is interrupted."""
+    return HELD.spend(_proc)
+
+
+def _proc() -> Table:
     table: Table = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - a tenth of the time of Path.iterdir
         if not name.isdigit():
@@ -132,8 +159,10 @@ def _read_proc() -> Table:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 # the command may hold blanks and brackets; the fields come after its last bracket
                 fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno in NO_MORE:
+                raise
+            continue  # it has ended
         if fields[0] not in (b"Z", b"X"):
             pid = int(name)
             table[pid] = Process(pid, int(fields[1]), int(fields[3]), float(fields[19]))

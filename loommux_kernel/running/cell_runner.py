@@ -20,11 +20,15 @@ from IPython.core.async_helpers import _asyncio_runner
 from traitlets import Type
 
 from loommux_kernel.executions.end_states import message_of, safe_text
+from loommux_kernel.running import payloads
 from loommux_kernel.running.disabled_functions import ServerStdin
 from loommux_kernel.running.display_hook import LastValueHook
 from loommux_kernel.running.interrupts import Interrupts
 from loommux_kernel.running.shell import Shell
 from loommux_kernel.running.shell_endings import Guard
+
+#: What the kernel needs for itself, between a cell's calls and the process's first.
+LOWEST_RECURSION = 200
 
 
 class ZMQInteractiveShell(Guard, Shell):
@@ -89,15 +93,16 @@ class RunningKernel(ServerStdin, IPythonKernel):
             shell.showtraceback()
         finally:
             self._restore_input()
+            self._leave_room_to_recurse()
         if os.getpid() != self._pid:
             self._leave_child(self.error)
+        payload = self._take_payload()
         content: dict[str, Any] = {
             "status": "ok",
             "execution_count": shell.execution_count - 1,
             "user_expressions": json_clean(expressions),
-            "payload": shell.payload_manager.read_payload(),
+            "payload": payload,
         }
-        shell.payload_manager.clear_payload()
         if self.error is not None:
             content |= {
                 "status": "error",
@@ -106,6 +111,22 @@ class RunningKernel(ServerStdin, IPythonKernel):
                 "traceback": [safe_text(line) for line in shell._last_traceback or []],
             }
         return content
+
+    def _leave_room_to_recurse(self) -> None:
+        """A limit that is for a script of a few calls is too low for what displays a result."""
+        limit = sys.getrecursionlimit()
+        if limit < LOWEST_RECURSION:
+            sys.setrecursionlimit(LOWEST_RECURSION)
+            self.shell.say(f"the recursion limit of {limit} is too low here; {LOWEST_RECURSION} for later cells")
+
+    def _take_payload(self) -> list[dict[str, Any]]:
+        """What the code asked of the program that shows it; told here when no client will do it."""
+        manager = self.shell.payload_manager
+        payload = manager.read_payload()
+        manager.clear_payload()
+        if payload and not self.shell._foreign():
+            payloads.tell(payload, sys.stdout.write, self.shell.say)
+        return payload
 
     async def _run_cell(
         self, code: str, silent: bool, store_history: bool, cell_id: str | None, cell_meta: dict[str, Any] | None
@@ -132,8 +153,8 @@ class RunningKernel(ServerStdin, IPythonKernel):
             finally:
                 shell.prepared = None
         if result.error_before_exec is not None:
-            return result.error_before_exec
-        return result.error_in_exec or shell.display_error()
+            return self.interrupts.instead_of(result.error_before_exec)
+        return self.interrupts.instead_of(result.error_in_exec) or shell.display_error()
 
     async def _run_coroutine(self, coroutine: Any, silent: bool) -> Any:
         """Await a cell in this task: then an interrupt can cancel it, and its context stays for later cells."""
@@ -142,6 +163,8 @@ class RunningKernel(ServerStdin, IPythonKernel):
             with self.interrupts.awaiting():
                 result = await coroutine
         finally:
+            if os.getpid() != self._pid:
+                self._leave_child(sys.exception() or getattr(result, "error_in_exec", None))
             task = asyncio.current_task()
             while task is not None and task.cancelling():
                 task.uncancel()
@@ -169,6 +192,11 @@ class RunningKernel(ServerStdin, IPythonKernel):
         if os.getpid() != self._pid:
             self._leave_child(None)
         return None
+
+    def leave_if_forked(self, error: BaseException) -> None:
+        """End a forked child whose work on the loop has ended it."""
+        if os.getpid() != self._pid:
+            self._leave_child(error)
 
     def _leave_child(self, error: BaseException | None) -> NoReturn:
         """End a forked child that has come to the end of its cell, as a script would end."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from loommux_kernel.executions.gate import Execution
+from loommux_kernel.executions.native_threads import Ending, NoThread, Workers
 from loommux_kernel.preview.variables import variables
 from loommux_kernel.running.held_loop import HeldLoop
 from loommux_kernel.shared.protocol import CONTROL_PREFIX, CONTROL_REQUESTS, now
@@ -44,15 +44,11 @@ class Kernel(Protocol):
 
     def next_number(self) -> int: ...
 
-    def stop(self) -> None: ...
+    def leave(self) -> None: ...
 
 
 class BadRequest(Exception):
     """The request cannot be answered; the message says why."""
-
-
-class Ending(Exception):
-    """The process is about to exit: its end is the answer, as when it is killed."""
 
 
 class Control:
@@ -60,9 +56,9 @@ class Control:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="Control worker")
+        self._workers = Workers(WORKERS)
         #: Of its own: reading what a cell holds locked may take long, and must not hold up the others.
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="Variables")
+        self._reader = Workers(1)
         self._listing: asyncio.Future[Content] | None = None
         self._loop: HeldLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,6 +105,8 @@ class Control:
             "serial": running.serial if running else None,
             "number": running.number if running else None,
             "felt": felt,
+            "taken": kernel.interrupts.taken,
+            "obstacle": kernel.interrupts.obstacle() if running is not None and not felt else None,
             "sequence": kernel.capture.sequence,
             "last_serial": last_serial,
             "execution_count": kernel.next_number(),
@@ -158,7 +156,7 @@ class Control:
         return {}
 
     def quit(self, content: Content) -> Content:
-        self._kernel.stop()
+        self._kernel.leave()
         return {}
 
     async def _with_holder(self, facts: Content) -> Content:
@@ -188,14 +186,11 @@ class Control:
         complete = self._kernel.capture.flush(FLUSH_SECONDS)
         return {"sequence": self._kernel.capture.sequence, "complete": complete}
 
-    async def _in(self, workers: ThreadPoolExecutor, work: Callable[..., Content], *arguments: Any) -> Content:
+    async def _in(self, workers: Workers, work: Callable[..., Content], *arguments: Any) -> Content:
         try:
-            done = asyncio.get_running_loop().run_in_executor(workers, work, *arguments)
-        except RuntimeError as error:
-            if "cannot schedule" in str(error):  # Python takes no more work for threads once it is about to exit
-                raise Ending from None
-            return work(*arguments)  # no thread can be started: the cell has taken all the memory
-        return await done
+            return await workers.run(work, *arguments)
+        except NoThread:
+            return work(*arguments)  # the cell has taken all the memory
 
 
 def _unnamed(content: Content) -> bool:
@@ -205,7 +200,7 @@ def _unnamed(content: Content) -> bool:
 async def _answer_later(answer: Awaitable[Content], send: Callable[[Content], None]) -> None:
     try:
         send(await answer)
-    except Ending:
+    except Ending:  # its end is the answer, as when it is killed
         return
     except Exception as error:
         send(_failure(error))

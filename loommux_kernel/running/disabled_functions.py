@@ -8,6 +8,8 @@ their client can answer. `shell` and the kernel use it.
 from __future__ import annotations
 
 import asyncio
+import builtins
+import getpass
 import os
 import sys
 from collections.abc import Callable
@@ -44,9 +46,28 @@ NO_SECOND_LOOP = (
 
 
 class ServerStdin(Base):
-    """Kernel mixin: `input` and `getpass` fail at once where no client answers."""
+    """Kernel mixin: `input` and `getpass` fail at once where no client answers.
 
-    def raw_input(self, prompt: str = "") -> str:
+    They are put in place once, not around each cell: what a cell puts there instead stays, as in Python.
+    """
+
+    #: Python's own, which reads whatever `sys.stdin` is.
+    _python_input = staticmethod(builtins.input)
+
+    def take_input(self) -> None:
+        """Have `input` and `getpass` ask the client. Before the first cell."""
+        builtins.input, getpass.getpass = self.raw_input, self.getpass
+        self._allow_stdin = False
+
+    def _forward_input(self, allow_stdin: bool = False) -> None:
+        self._allow_stdin = allow_stdin
+
+    def _restore_input(self) -> None:
+        self._allow_stdin = False
+
+    def raw_input(self, prompt: Any = "") -> str:
+        if sys.stdin is not sys.__stdin__:  # the cell, or one before it, has given what is to be read
+            return self._python_input(prompt)
         if not self._allow_stdin:
             raise StdinNotImplementedError(NO_INPUT.format(what="input()"))
         return super().raw_input(prompt)

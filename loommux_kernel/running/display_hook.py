@@ -7,12 +7,25 @@ variables are gone is gone. Sending and formatting are ipykernel's. The shell ma
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from ipykernel.displayhook import ZMQShellDisplayHook
+from IPython.core.display_trap import DisplayTrap
 
 _MISSING = object()
+
+
+class WatchedTrap(DisplayTrap):
+    """Puts `sys.displayhook` in place around a cell, as IPython's; says so when the cell has put another there."""
+
+    say: Callable[[str], object]
+
+    def unset(self) -> None:
+        if sys.displayhook is not self.hook:
+            self.say("sys.displayhook was replaced; put back for later cells")
+        super().unset()
 
 
 class LastValueHook(ZMQShellDisplayHook):

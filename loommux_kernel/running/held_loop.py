@@ -13,6 +13,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from loommux_kernel.executions.native_threads import Flag
+
 #: A loop that takes longer than this to come round is held.
 ANSWER_SECONDS = 0.1
 
@@ -23,13 +25,13 @@ class HeldLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop, shell: Any) -> None:
         self._loop, self._shell = loop, shell
         #: Set by the loop when it comes round: one question is open at a time.
-        self._answered: threading.Event | None = None
+        self._answered: Flag | None = None
 
     async def holder(self) -> str | None:
         """Where the main thread is, like ``In [3], line 5, in spin``; None when the loop comes round in time."""
         answered = self._answered
         if answered is None or answered.is_set():
-            answered = self._answered = threading.Event()
+            answered = self._answered = Flag()
             self._loop.call_soon_threadsafe(answered.set)
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while not answered.is_set():

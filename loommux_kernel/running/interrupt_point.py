@@ -9,6 +9,7 @@ not signals. Called by `interrupts` inside the signal handler, so it takes no lo
 from __future__ import annotations
 
 import dis
+import sys
 from enum import Enum, auto
 from types import FrameType
 from typing import Any
@@ -17,7 +18,10 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.events import EventManager
 from IPython.core.interactiveshell import InteractiveShell
 
-_TRIGGER = EventManager.trigger.__code__
+from loommux_kernel.capture.fork_hooks import FORKING
+from loommux_kernel.running.hooks import Events
+
+_TRIGGERS = {EventManager.trigger.__code__, Events.trigger.__code__}
 _DISPLAY = DisplayHook.__call__.__code__
 _RUN_NODES = InteractiveShell.run_ast_nodes.__code__
 _RUN_CELL = InteractiveShell.run_cell_async.__code__
@@ -44,27 +48,43 @@ class InterruptPoint(Enum):
     ELSEWHERE = auto()
 
 
-def interrupt_point(frame: FrameType | None, namespace: dict[str, Any], *, awaiting: bool) -> InterruptPoint:
-    """Classify the innermost frame. `awaiting`: the cell is a coroutine that the loop drives."""
+def root_of(frame: FrameType | None) -> FrameType | None:
+    """The outermost frame of that stack."""
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def interrupt_point(
+    frame: FrameType | None, namespace: dict[str, Any], *, awaiting: bool, root: FrameType | None
+) -> InterruptPoint:
+    """Classify the innermost frame. `awaiting`: the cell is a coroutine that the loop drives.
+
+    `root` is the outermost frame of all that runs on the main thread, but for greenlets.
+    """
     user: FrameType | None = None
     running = not awaiting
     hooked = finalising = displaying_nothing = False
-    here = frame
+    pool = getattr(sys.modules.get("multiprocessing.pool"), "Pool", None)
+    making_pool = pool.__init__.__code__ if pool is not None else None
+    here = outermost = frame
     while here is not None:
         code = here.f_code
         if here.f_globals is namespace:
             user = user or here
-        elif code is _TRIGGER:
+        elif code in _TRIGGERS:
             hooked = True
         elif code is _RUN_CELL:
             running = True
         elif user is None and code is _DISPLAY:
             displaying_nothing = here.f_locals.get("result") is None
-        finalising = finalising or code.co_name == "__del__"
-        here = here.f_back
+        finalising = finalising or code.co_name == "__del__" or code is FORKING or code is making_pool
+        outermost, here = here, here.f_back
+    if root is not None and outermost is not None and outermost is not root and not finalising:
+        return InterruptPoint.INSIDE  # the cell waits as gevent waits: what is raised in its hub comes to the cell
     if not running:
         return InterruptPoint.ELSEWHERE if user else InterruptPoint.SUSPENDED
-    if finalising:  # an exception there is printed and forgotten
+    if finalising:  # an exception there is printed and forgotten, or leaves a pool that starts workers for ever
         return InterruptPoint.MACHINERY
     if user is not None:
         over = (user is frame or displaying_nothing) and _nothing_left(user)

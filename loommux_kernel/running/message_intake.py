@@ -11,7 +11,7 @@ import asyncio
 import threading
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import zmq
 
@@ -21,6 +21,7 @@ from loommux_kernel.inside.loommux_object import Itself
 from loommux_kernel.running import client_history
 from loommux_kernel.running.cell_runner import RunningKernel
 from loommux_kernel.running.control_requests import Control
+from loommux_kernel.running.disabled_functions import NO_EXIT
 from loommux_kernel.running.foreign_clients import Clients
 from loommux_kernel.shared.protocol import CONTROL_PREFIX, METADATA_KEY, InputAwaited, now
 
@@ -58,18 +59,27 @@ class ListeningKernel(RunningKernel):
     def start(self) -> None:
         """Begin to take messages; without ipykernel's debugger and subshells."""
         self.shell.exit_now = False
+        self.take_input()
         self.interrupts.install()
         self.start_base()
         self.shell_stream.on_recv(self._receive, copy=False)
 
-    def stop(self) -> None:
-        """Leave the loop when the running cell is done. Any thread may ask."""
+    def leave(self) -> None:
+        """Leave the loop when the running cell is done. Any thread may ask, for the server."""
         self.stopping = True
         self.io_loop.add_callback(self.io_loop.stop)
 
+    def stop(self) -> NoReturn:
+        """Refused: code would end the process that the server has for it, and think that another one comes."""
+        raise SystemExit(NO_EXIT)
+
+    def do_shutdown(self, restart: bool) -> NoReturn:  # type: ignore[override]
+        """Refused, as `stop`: it is ipykernel's way for code to end or restart its kernel."""
+        self.stop()
+
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
-        """Run on the kernel's loop, in the context that all cells share."""
-        task = asyncio.get_running_loop().create_task(coroutine, context=self.context)
+        """Run on the kernel's loop, in the context that all cells share; no task factory of a cell's has a say."""
+        task = asyncio.Task(coroutine, loop=asyncio.get_running_loop(), context=self.context)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -198,7 +208,7 @@ class ListeningKernel(RunningKernel):
         content["restart"] = bool(parent["content"].get("restart", False))
         self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
         if server:
-            self.stop()
+            self.leave()
 
     async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:
         """There is no debugger here; a client that asks anyway is told so."""

@@ -70,12 +70,15 @@ class Scripts(ScriptMagics):
     def _run(
         self, command: list[str], source: bytes, file: Any, stdout: IO[bytes] | None, stderr: IO[bytes] | None
     ) -> int:
+        signalled = self.shell.signalled
         if _takes_script(command) and len(source) < ARGUMENT_BYTES and b"\0" not in source:
-            return subprocesses.run([*command, "-c", source.decode()], stdin=DEVNULL, stdout=stdout, stderr=stderr)
+            return subprocesses.run(
+                [*command, "-c", source.decode()], stdin=DEVNULL, stdout=stdout, stderr=stderr, signalled=signalled
+            )
         script = file()
         script.write(source)
         script.seek(0)
-        return subprocesses.run(command, stdin=script, stdout=stdout, stderr=stderr)
+        return subprocesses.run(command, stdin=script, stdout=stdout, stderr=stderr, signalled=signalled)
 
 
 def _takes_script(command: list[str]) -> bool:

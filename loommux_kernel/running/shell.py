@@ -22,7 +22,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 
-from loommux_kernel.capture import library_fixes
+from loommux_kernel.capture import figures, library_fixes
 from loommux_kernel.executions.end_states import message_of, safe_text
 from loommux_kernel.running import disabled_functions, subprocesses
 from loommux_kernel.text import tracebacks
@@ -56,6 +56,7 @@ class Shell(ZMQInteractiveShell):
         disabled_functions.refuse_debuggers(self._foreign)
         disabled_functions.refuse_second_loop()
         library_fixes.mend_libraries()
+        figures.always_an_image(cast(Any, self.display_formatter).formatters["image/png"])
 
     def init_magics(self) -> None:
         super().init_magics()
@@ -95,7 +96,7 @@ class Shell(ZMQInteractiveShell):
         """
         command = self.var_expand(cmd, depth=1)
         written = self.capture.written() if self.capture is not None else []
-        code = subprocesses.run(subprocesses.shell_command(command))
+        code = subprocesses.run(subprocesses.shell_command(command), signalled=self.signalled)
         self._ran(command, code, fresh=self.capture is None or self.capture.at_line_start(written))
 
     system_piped = system_raw = system
@@ -103,9 +104,13 @@ class Shell(ZMQInteractiveShell):
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """`!!cmd` and `x = !cmd`: its output as a list of lines, or as one string."""
         command = self.var_expand(cmd, depth=depth + 1)
-        code, text = subprocesses.run_for_text(subprocesses.shell_command(command))
+        code, text = subprocesses.run_for_text(subprocesses.shell_command(command), self.signalled)
         self._ran(command, code)
         return SList(text.splitlines()) if split else LSString(text)
+
+    def signalled(self, pid: int) -> bool:
+        """Whether an interrupt ends that process; `shell_endings` knows."""
+        return False
 
     def _ran(self, command: str, returncode: int, *, fresh: bool = True) -> None:
         self.user_ns["_exit_code"] = subprocesses.exit_code(returncode)

@@ -9,21 +9,28 @@ kernel's shell class by `kernel`.
 
 from __future__ import annotations
 
+import os
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.events import available_events
+
 from loommux_kernel.executions.gate import Execution
 from loommux_kernel.inside.loommux_object import Loommux, put_in_namespace
-from loommux_kernel.running.interrupts import Interrupts, without_own_frames
+from loommux_kernel.running import hooks
+from loommux_kernel.running.display_hook import WatchedTrap
+from loommux_kernel.running.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from ipykernel.zmqshell import ZMQInteractiveShell as Base
 else:
     Base = object
 
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
 #: `In` is filled up to a number that IPython skipped, but not with millions of blanks.
 PADDING_LIMIT = 100_000
 Prepared = tuple[str, str, bool]
@@ -39,12 +46,17 @@ class Guard(Base):
     interrupts: Interrupts | None = None
     #: The cell about to run: as sent, transformed, and whether it awaits anything.
     prepared: Prepared | None = None
+    #: Whose code runs, for what is said about it.
+    running: Callable[[], Execution | None] = staticmethod(lambda: None)
     _loommux: Loommux | None = None
     _shown: BaseException | None = None
+    #: The last failure of a hook that was told of, and of which execution.
+    _told_of: tuple[Execution | None, str] | None = None
 
     def prepare(self, interrupts: Interrupts, running: Callable[[], Execution | None], loommux: Loommux) -> None:
         """Connect with the rest of the kernel, before anything runs."""
-        self.interrupts = interrupts
+        self.interrupts, self.running = interrupts, running
+        self.events.tell = self._hook_failed
         self.displayhook.number = lambda: execution.number if (execution := running()) else None
         self._loommux = loommux
         put_in_namespace(self, loommux)
@@ -90,6 +102,56 @@ class Guard(Base):
             history.db_input_cache.clear()  # nothing writes it out
         return changed
 
+    def say(self, text: str) -> None:
+        """Tell the agent, beside the output of what runs."""
+        execution = self.running()
+        self.parent.notices.give(None if execution is None else execution.serial, text)
+
+    def init_displayhook(self) -> None:
+        super().init_displayhook()
+        self.display_trap = WatchedTrap(hook=self.displayhook)
+        self.display_trap.say = self.say
+
+    # -- hooks ----------------------------------------------------------------------------
+
+    def init_events(self) -> None:
+        super().init_events()
+        made, self.events = self.events, hooks.Events(self, available_events)
+        self.events.callbacks = made.callbacks
+
+    def _hook_failed(self, what: str, hook: Any, error: BaseException) -> None:
+        if self.capture is not None and self.capture.forked:
+            raise error  # a child that the hook has made ends here
+        told, execution = hooks.described(what, hook, error, self.compile.format_code_name), self.running()
+        if self._told_of != (execution, told):  # `%time` and its like transform their line again
+            self._told_of = execution, told
+            self.say(told)
+
+    def _transform(self, raw_cell: str) -> Any:
+        """As IPython does; when a transformer fails, once more without those that do."""
+        try:
+            return super().transform_cell(raw_cell)
+        except hooks.VERDICTS:
+            raise
+        except BaseException:
+            manager = self.input_transformer_manager
+            lists = manager.cleanup_transforms, manager.line_transforms, self.input_transformers_post
+            before = [list(one) for one in lists]
+            for one in lists:
+                one[:] = [hooks.guarded(transform, self._hook_failed) for transform in one]
+            try:
+                return super().transform_cell(raw_cell)
+            finally:
+                for one, transforms in zip(lists, before, strict=True):
+                    one[:] = transforms
+
+    def transform_ast(self, node: Any) -> Any:
+        return hooks.transformed_tree(node, self.ast_transformers, self._hook_failed)
+
+    def signalled(self, pid: int) -> bool:
+        """Whether an interrupt of the running cell sends that process its signals."""
+        return self.interrupts is not None and self.interrupts.pursues(pid)
+
     # -- IPython's own work ------------------------------------------------------------
 
     def init_environment(self) -> None:
@@ -102,7 +164,7 @@ class Guard(Base):
     def transform_cell(self, raw_cell: str) -> Any:
         if self.prepared is not None and raw_cell is self.prepared[0]:
             return self.prepared[1]
-        return super().transform_cell(raw_cell)
+        return self._transform(raw_cell)
 
     def should_run_async(
         self, raw_cell: str, *, transformed_cell: Any = None, preprocessing_exc_tuple: Any = None
@@ -120,14 +182,13 @@ class Guard(Base):
         return await super().run_code(code_obj, result, async_=async_)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
-        """As IPython's; a coroutine that an interrupt cancelled was interrupted."""
+        """As IPython's; a coroutine that an interrupt cancelled was interrupted, or failed by what a handler raised."""
         error = (exc_tuple or sys.exc_info())[1]
         if isinstance(error, KeyboardInterrupt):
             without_own_frames(error)
-        if isinstance(error, CancelledError) and self.interrupts is not None and self.interrupts.cancelled:
-            interrupt = KeyboardInterrupt().with_traceback(error.__traceback__)
-            interrupt.__suppress_context__ = True
-            exc_tuple = (KeyboardInterrupt, interrupt, error.__traceback__)
+        if isinstance(error, CancelledError) and self.interrupts is not None:
+            real = self.interrupts.instead_of(error)
+            exc_tuple = (type(real), real, getattr(real, "__traceback__", None))
         super().showtraceback(exc_tuple, *args, **options)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
@@ -148,3 +209,12 @@ def _say_as_a_script(error: BaseException, traceback: list[str]) -> None:
         sys.stderr.write("\n".join(traceback) + "\n")
     elif error.code is not None and not isinstance(error.code, int):
         sys.stderr.write(f"{error.code}\n")
+
+
+def without_own_frames(error: BaseException) -> None:
+    """Let an interrupt's traceback end in the user's code, or what that called, not in this package's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            trace.tb_next = None
+        trace = trace.tb_next

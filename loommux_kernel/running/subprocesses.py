@@ -7,15 +7,23 @@ how an interrupt ends them, and how an exit code is worded. Knows no IPython.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
-import time
+from collections.abc import Callable
 from typing import IO, Any
+
+from loommux_kernel.executions.native_threads import sleep
+from loommux_kernel.shared.clock import monotonic
 
 #: Seconds that an interrupted process has to end after SIGINT, SIGTERM, SIGKILL.
 GRACE = (1.0, 1.0, 5.0)
+#: Between two looks whether it has.
+LOOK_SECONDS = 0.01
+#: Whether an interrupt has reached that process too, and goes on to end it.
+Signalled = Callable[[int], bool]
 #: Characters of a command that are repeated beside its exit code.
 _SHOWN = 200
 
@@ -27,27 +35,35 @@ def shell_command(command: str) -> list[str] | str:
     return [os.environ.get("SHELL") or "/bin/sh", "-c", command]
 
 
-def run(command: list[str] | str, *, stdin: Any = subprocess.DEVNULL, stdout: Any = None, stderr: Any = None) -> int:
+def run(
+    command: list[str] | str,
+    *,
+    stdin: Any = subprocess.DEVNULL,
+    stdout: Any = None,
+    stderr: Any = None,
+    signalled: Signalled = lambda pid: False,
+) -> int:
     """Run a process to its end; the exit code, negative for a signal.
 
     What it leaves running in the background goes on. KeyboardInterrupt ends the
-    process before it is raised again. FileNotFoundError when there is no such program.
+    process before it is raised again; `signalled` says whether somebody else sends
+    the signals for that. FileNotFoundError when there is no such program.
     """
     process = subprocess.Popen(command, shell=isinstance(command, str), stdin=stdin, stdout=stdout, stderr=stderr)
     try:
         return process.wait()
     except KeyboardInterrupt:
-        _end(process)
+        _end(process, by_others=signalled(process.pid))
         raise
 
 
-def run_for_text(command: list[str] | str) -> tuple[int, str]:
+def run_for_text(command: list[str] | str, signalled: Signalled) -> tuple[int, str]:
     """Run a process to its end; its exit code and what it wrote to fd 1 and 2, as one text.
 
     Through a file: a pipe would be waited for as long as a background process holds it.
     """
     with tempfile.TemporaryFile() as file:
-        code = run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        code = run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, signalled=signalled)
         return code, text_of(file)
 
 
@@ -83,22 +99,22 @@ def _signal_name(code: int) -> str | None:
         return None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and reap it, whatever interrupts come meanwhile."""
+def _end(process: subprocess.Popen[bytes], *, by_others: bool) -> None:
+    """End the process and reap it, whatever interrupts come meanwhile. Each signal is sent to it once."""
     for signum, grace in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), GRACE, strict=True):
-        process.send_signal(signum)
+        if not by_others:
+            process.send_signal(signum)
         if _ended(process, grace):
             return
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        try:
-            process.wait(left)
-        except KeyboardInterrupt:
-            continue
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-    return False
+    """Whether it ends in time; `process.wait` would ask a clock that may stand still."""
+    until = monotonic() + seconds
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            if process.poll() is not None:
+                return True
+            if monotonic() > until:
+                return False
+            sleep(LOOK_SECONDS)

@@ -11,12 +11,13 @@ next to nothing: every kernel has one of it from its start (`inside.loommux_obje
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 from loommux_kernel.shared.clock import now
 from loommux_kernel.shared.handles import KernelHandle
-from loommux_kernel.shared.transport import TIMEOUT, Address, DaemonError, Line, read_json
+from loommux_kernel.shared.transport import ID_VARIABLE, TIMEOUT, Address, DaemonError, Line, read_json
 
 __all__ = ["Daemon", "DaemonError", "KernelHandle", "Kernels"]
 
@@ -53,6 +54,17 @@ class Daemon:
         if self._known is None:
             self._known = Address.of(*self._given)
         return self._known
+
+    def __getattr__(self, name: str) -> Any:
+        """`self` is the kernel that this runs in; `loommux` in a cell has it as an attribute."""
+        if name != "self":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        own = os.environ.get(ID_VARIABLE)
+        if own is None:
+            raise AttributeError(
+                "there is no `self` outside a kernel; kernels() lists them, and daemon[…] has one by path, name or id"
+            )
+        return self[own]
 
     def line(self) -> Line:
         """A connection of the caller's own."""
@@ -157,7 +169,7 @@ class Kernels(list[dict[str, Any]]):
         return "\n".join("  ".join(line).rstrip() for line in padded)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(f"\n{self!r}")  # behind Out[N]: the columns would not stand in line
+        printer.text(repr(self))
 
 
 def _row(snapshot: dict[str, Any]) -> dict[str, Any]:

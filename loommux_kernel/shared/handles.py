@@ -6,10 +6,10 @@ reached is `transport`'s, how kernels are found `client`'s, which makes the hand
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from loommux_kernel.shared.clock import monotonic
 from loommux_kernel.shared.transport import TIMEOUT
 
 #: The longest that one request may ask a server to wait, in seconds, and how long one of `follow` does.
@@ -82,13 +82,13 @@ class KernelHandle:
         timeout: float = TIMEOUT,
     ) -> Result:
         """Wait for an execution, or for a watch; never ends it. Half an hour in one call is fine."""
-        until = time.monotonic() + timeout_seconds
+        until = monotonic() + timeout_seconds
         while True:
-            seconds = min(max(0.0, until - time.monotonic()), LONGEST_WAIT)
+            seconds = min(max(0.0, until - monotonic()), LONGEST_WAIT)
             body = {"execution": execution, "process": process, "watch": watch, "wait_seconds": seconds}
             body["silence_seconds"] = min(silence_seconds, LONGEST_WAIT)
             result = self._post("wait", body, timeout + seconds)
-            if result.get("wait_ended_by") != "timeout" or time.monotonic() >= until:
+            if result.get("wait_ended_by") != "timeout" or monotonic() >= until:
                 return result
 
     def status(self, *, timeout: float = TIMEOUT) -> Result:
@@ -109,11 +109,15 @@ class KernelHandle:
         max_chars: int | None = None,
         process: int | None = None,
         *,
+        start_char: int | None = None,
         timeout: float = TIMEOUT,
     ) -> Result:
-        """Lines of one stream: ``["text"]``. `line_range` is ``start:stop``, from 1, negatives from the end."""
+        """Lines of one stream: ``["text"]``. `line_range` is ``start:stop``, from 1, negatives from the end.
+
+        `start_char` and `max_chars` are the columns of each line, from 1: the way to all of a very long one.
+        """
         query = {"execution": execution, "stream": stream, "line_range": line_range, "max_chars": max_chars}
-        return self._get("output", {**query, "process": process}, timeout)
+        return self._get("output", {**query, "start_char": start_char, "process": process}, timeout)
 
     def search_output(
         self,

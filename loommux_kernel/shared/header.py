@@ -131,6 +131,8 @@ Options are written out in full; names with spaces are quoted as in a shell.
 
 _MARK = re.compile(r"%%loommux(?![\w?])")
 BY_NAME = {one.name: one for one in OPTIONS}
+#: A byte order mark, which Python passes over at the beginning of a file.
+MARK_OF_ORDER = "\ufeff"
 
 
 class InvalidHeader(Exception):
@@ -154,7 +156,7 @@ class Header:
 
     def body(self, source: str) -> str:
         """The cell without its header and the blank lines before it."""
-        return "".join(split_lines(source)[self.line + 1 :])
+        return without_order_mark("".join(split_lines(source)[self.line + 1 :]))
 
 
 def parse(source: str) -> Header | None:
@@ -164,6 +166,12 @@ def parse(source: str) -> Header | None:
     if line is None:
         return None
     return _read(line, lines[line].strip().removeprefix("%%loommux"))
+
+
+def without_order_mark(source: str) -> str:
+    """The text without a byte order mark before its first character that is not blank."""
+    code = source.lstrip()
+    return source[: len(source) - len(code)] + code[1:] if code.startswith(MARK_OF_ORDER) else source
 
 
 def find(lines: list[str]) -> int | None:
@@ -176,7 +184,7 @@ def find(lines: list[str]) -> int | None:
 
 def split_lines(source: str) -> list[str]:
     """Lines as IPython splits a cell, each with its end."""
-    return source.splitlines(keepends=True)
+    return without_order_mark(source).splitlines(keepends=True)
 
 
 def _read(line: int, text: str) -> Header:

@@ -377,6 +377,8 @@ class LaunchFile:
     control_url: str | None = None
     #: The server's `clock`.
     clock: float | None = None
+    #: Where IPython keeps what `%store` and its like are given; None: with the process.
+    profile: str | None = None
     version: int = PROTOCOL_VERSION
     extra: dict[str, Any] = field(default_factory=dict)
 

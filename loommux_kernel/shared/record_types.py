@@ -70,7 +70,8 @@ class SearchResult:
 
     `rows` are (line number, ``M`` for a match or ``C`` for context, line). When there
     are more than any answer can show, `omitted_rows` were left out between the
-    first and the last ones; the counts are of everything.
+    first and the last ones; the counts are of everything. A row that was cut around
+    its first match has that match's column, from 1, in `columns`, by its line number.
     """
 
     matching_lines: int
@@ -78,3 +79,4 @@ class SearchResult:
     rows: list[tuple[int, str, str]]
     total_lines: int
     omitted_rows: int = 0
+    columns: dict[int, int] = field(default_factory=dict)

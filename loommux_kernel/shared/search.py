@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from loommux_kernel.shared.record_types import SearchResult
 from loommux_kernel.shared.search_rows import Rows
-from loommux_kernel.shared.search_windows import LongLine, count_literal, count_matches, width
+from loommux_kernel.shared.search_windows import LongLine, Matches, Place, count_literal, count_matches, width
 from loommux_kernel.text.line_patterns import within_lines
 
 if TYPE_CHECKING:
@@ -115,15 +115,22 @@ class Query:
         matching = matches = 0
         for first, text in chunks:
             if isinstance(text, LongLine):
-                count = run.count(text) if self._literal is None else count_literal(text, self._literal)
-                lines, text = [0] if count else [], text.shown
+                count, place = run.count(text) if self._literal is None else count_literal(text, self._literal)
+                rows.add_long(first, text, place)
+                matching += count > 0
             else:
                 text = text.removesuffix("\n")
                 lines, count = run.find(text) if self._literal is None else self._find_text(text)
-            matching += len(lines)
+                rows.add(first, text, lines)
+                matching += len(lines)
             matches += count
-            rows.add(first, text, lines)
-        return SearchResult(matching, matches, rows.result(), total_lines, rows.omitted)
+        found, columns = rows.result(run.first if self._literal is None else self._place_in)
+        return SearchResult(matching, matches, found, total_lines, rows.omitted, columns)
+
+    def _place_in(self, line: str) -> Place | None:
+        literal = self._literal or ""
+        at = line.find(literal)
+        return (at, len(literal)) if at >= 0 else None
 
     def _find_text(self, text: str) -> Found:
         literal = self._literal or ""
@@ -162,8 +169,17 @@ class _PatternRun:
         except TimeoutError:
             raise QueryTooExpensive from None
 
-    def count(self, line: LongLine) -> int:
-        """The number of matches in a line by itself."""
+    def first(self, line: str) -> Place | None:
+        """The first match in a line that has one; None when there is no time left to find it again."""
+        try:
+            with self._spending():
+                found = self._pattern.search(line, timeout=self._left, concurrent=True)
+        except (TimeoutError, ValueError):  # a timeout of nothing is a ValueError
+            return None
+        return (found.start(), found.end() - found.start()) if found else None
+
+    def count(self, line: LongLine) -> Matches:
+        """The matches in a line by itself."""
         try:
             if self._width is None:
                 return self._count_in(line.text(), 0, MOST)[0]
@@ -171,7 +187,7 @@ class _PatternRun:
         except TimeoutError:
             raise QueryTooExpensive from None
 
-    def _count_in(self, text: str, at: int, limit: int) -> tuple[int, int]:
+    def _count_in(self, text: str, at: int, limit: int) -> tuple[Matches, int]:
         """The matches that begin at `at` or later, before `limit`; where the next one may begin."""
         with self._spending() as check:
             try:
@@ -181,15 +197,17 @@ class _PatternRun:
 
     def _counted(
         self, text: str, at: int, limit: int, seconds: float, concurrent: bool, check: Callable[[], None]
-    ) -> tuple[int, int]:
+    ) -> tuple[Matches, int]:
         count, end = 0, at
+        first: Place | None = None
         for found in self._pattern.finditer(text, at, timeout=seconds, concurrent=concurrent):
             if found.start() >= limit:
                 break
             count, end = count + 1, found.end()
+            first = first or (found.start(), end - found.start())
             if count % CHECKED == 0:
                 check()
-        return count, max(end, limit)
+        return (count, first), max(end, limit)
 
     def _in_all(self, text: str) -> Found:
         with self._spending() as check:

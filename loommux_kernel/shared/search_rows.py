@@ -1,4 +1,4 @@
-"""The rows of a search: which lines are shown beside those that match, and how many are kept.
+"""The rows of a search: which lines are shown beside those that match, how many are kept, and how much of each.
 
 Pure. `search` makes one for each search and hands in texts of whole lines in order.
 """
@@ -6,15 +6,19 @@ Pure. `search` makes one for each search and hands in texts of whole lines in or
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from loommux_kernel.text.clipping import clip
+from loommux_kernel.shared.search_windows import LongLine, Place
+from loommux_kernel.text.clipping import around, clipped
 
 #: Characters of rows kept from the beginning and from the end; no answer shows more.
 HEAD_CHARACTERS = 400_000
 TAIL_CHARACTERS = 100_000
 
-Shown = tuple[int, str, str]
+Line = str | LongLine
+Shown = tuple[int, str, Line]
+#: Where a line that matches has its first match; None when that cannot be told.
+Find = Callable[[str], Place | None]
 
 
 class Rows:
@@ -31,32 +35,65 @@ class Rows:
         self._tail_size = 0
         self.omitted = 0
         #: The last lines of the text before, for the context of matches in the next one.
-        self._recent: deque[tuple[int, str]] = deque(maxlen=before)
+        self._recent: deque[tuple[int, Line]] = deque(maxlen=before)
         #: Up to which line the context of the last match goes, and which line was shown last.
         self._until = self._shown = 0
+        #: The first matches in long lines, by line number.
+        self._places: dict[int, Place] = {}
 
     def add(self, first: int, text: str, matching: list[int]) -> None:
         """The lines of `text`, of which those with the indexes `matching` match."""
         if matching or self._until >= first:
-            lines = text.split("\n")
-            if self._before or self._after:
-                self._keep(list(self._with_context(first, lines, matching)))
-            else:
-                self._keep([(first + index, "M", lines[index]) for index in matching])
+            self._add(first, text.split("\n"), matching)
         if self._before:
             last = text.rsplit("\n", self._before)[-self._before :]
             self._recent.extend(enumerate(last, first + text.count("\n") + 1 - len(last)))
 
-    def result(self) -> list[Shown]:
+    def add_long(self, number: int, line: LongLine, place: Place | None) -> None:
+        """One line that is not held; `place` is its first match, None when it does not match."""
+        if place is not None:
+            self._places[number] = place
+        if place is not None or self._until >= number:
+            self._add(number, [line], [] if place is None else [0])
+        self._recent.append((number, line))
+
+    def result(self, find: Find) -> tuple[list[tuple[int, str, str]], dict[int, int]]:
+        """The rows as they are shown, and the columns of the first matches in those that are cut."""
         tail = [row for rows in self._tail for row in rows]
         size, kept = 0, 0
         while kept < len(tail) and size <= TAIL_CHARACTERS:
             kept += 1
             size += self._size(tail[-kept])
         self.omitted += len(tail) - kept
-        return [(n, kind, clip(line, self._max_chars)) for n, kind, line in self._head + tail[len(tail) - kept :]]
+        columns: dict[int, int] = {}
+        rows = [self._row(row, find, columns) for row in self._head + tail[len(tail) - kept :]]
+        return rows, columns
 
-    def _with_context(self, first: int, lines: list[str], matching: list[int]) -> Iterator[Shown]:
+    def _row(self, row: Shown, find: Find, columns: dict[int, int]) -> tuple[int, str, str]:
+        """A row, cut if it is too long: around its first match, or at its end when that is not known."""
+        number, kind, line = row
+        length = _length(line)
+        most = length if isinstance(line, str) else HEAD_CHARACTERS
+        if self._max_chars is not None:
+            most = self._max_chars
+        if isinstance(line, str) and length <= most:
+            return number, kind, line
+        piece = line.slice if isinstance(line, LongLine) else lambda begin, end: line[begin:end]
+        place = self._places.get(number)
+        if kind == "M" and isinstance(line, str):
+            place = find(line)
+        if kind == "M" and place is not None and length > most:
+            columns[number] = place[0] + 1
+            return number, kind, around(piece, length, place, most)
+        return number, kind, clipped(piece, length, most)
+
+    def _add(self, first: int, lines: Sequence[Line], matching: list[int]) -> None:
+        if self._before or self._after:
+            self._keep(list(self._with_context(first, lines, matching)))
+        else:
+            self._keep([(first + index, "M", lines[index]) for index in matching])
+
+    def _with_context(self, first: int, lines: Sequence[Line], matching: list[int]) -> Iterator[Shown]:
         for index in matching:
             number = first + index
             yield from self._between(first, lines, self._shown + 1, min(self._until, number - 1))
@@ -65,7 +102,7 @@ class Rows:
             self._shown, self._until = number, number + self._after
         yield from self._between(first, lines, self._shown + 1, min(self._until, first + len(lines) - 1))
 
-    def _between(self, first: int, lines: list[str], since: int, until: int) -> Iterator[Shown]:
+    def _between(self, first: int, lines: Sequence[Line], since: int, until: int) -> Iterator[Shown]:
         if since > until:
             return
         if since < first:
@@ -92,4 +129,9 @@ class Rows:
         return sum([self._size(row) for row in rows])
 
     def _size(self, row: Shown) -> int:
-        return len(row[2]) if self._max_chars is None else min(len(row[2]), self._max_chars)
+        length = min(_length(row[2]), HEAD_CHARACTERS)
+        return length if self._max_chars is None else min(length, self._max_chars)
+
+
+def _length(line: Line) -> int:
+    return len(line) if isinstance(line, str) else line.length

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from loommux_kernel.text.clipping import Slice
+
 #: Characters of a window, at the least.
 WINDOW = 1 << 20
 #: The longest matches that windows may overlap by.
@@ -19,15 +21,20 @@ MOST_OVERLAP = 1 << 16
 _FAR = re.compile(r"[*+]|\{(?!\d+(?:,\d+)?\})|\(\?(?![:imsau])|\\[1-9XGRLKgk]|\(\*")
 _COUNT = re.compile(r"\{(?:\d+,)?(\d+)\}")
 
-#: (text, from where on, matches that begin from here on do not count) -> how many, and where the search goes on.
-CountIn = Callable[[str, int, int], tuple[int, int]]
+#: A match: where it begins and how long it is.
+Place = tuple[int, int]
+#: How many matches, and the first of them.
+Matches = tuple[int, Place | None]
+#: (text, from where on, matches that begin from here on do not count) -> the matches, and where the search goes on.
+CountIn = Callable[[str, int, int], tuple[Matches, int]]
 
 
 @dataclass(frozen=True)
 class LongLine:
-    """One line: what is shown of it, and all of its text in parts."""
+    """One line: its length, any piece of it, and all of its text in parts."""
 
-    shown: str
+    length: int
+    slice: Slice
     parts: Callable[[], Iterable[str]]
 
     def text(self) -> str:
@@ -47,30 +54,36 @@ def width(pattern: str) -> int | None:
     return longest
 
 
-def count_literal(line: LongLine, literal: str) -> int:
+def count_literal(line: LongLine, literal: str) -> Matches:
     """How often the text occurs, occurrences that overlap counted once; as `str.count`."""
-    found, rest = 0, ""
+    found, rest, gone = 0, "", 0
+    first: Place | None = None
     for part, _ in _windows(line.parts()):
         text = rest + part
         begin = 0
         if count := text.count(literal):
             found += count
+            first = first or (gone + text.find(literal), len(literal))
             begin = text.rfind(literal) + len(literal) if len(literal) == 1 else _after_last(text, literal)
-        rest = text[max(begin, len(text) - len(literal) + 1) :]
-    return found
+        begin = max(begin, len(text) - len(literal) + 1)
+        rest, gone = text[begin:], gone + begin
+    return found, first
 
 
-def count_matches(line: LongLine, longest: int, count: CountIn) -> int:
+def count_matches(line: LongLine, longest: int, count: CountIn) -> Matches:
     """How often a pattern matches of which no match is longer than `longest`."""
-    found, at, rest = 0, 0, ""
+    found, at, rest, gone = 0, 0, "", 0
+    first: Place | None = None
     for part, last in _windows(line.parts()):
         text = rest + part
         limit = len(text) + 1 if last else max(at, len(text) - longest - 1)
-        here, at = count(text, at, limit)
+        (here, place), at = count(text, at, limit)
         found += here
+        if first is None and place is not None:
+            first = (gone + place[0], place[1])
         begin = max(0, at - 1)
-        rest, at = text[begin:], at - begin
-    return found
+        rest, at, gone = text[begin:], at - begin, gone + begin
+    return found, first
 
 
 def _after_last(text: str, literal: str) -> int:

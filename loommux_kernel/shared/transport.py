@@ -12,8 +12,10 @@ import contextlib
 import json
 import os
 import socket
-import time
+from time import sleep
 from typing import Any
+
+from loommux_kernel.shared.clock import monotonic
 
 #: Where a server listens when nobody says where.
 DEFAULT_URL = "http://127.0.0.1:8801"
@@ -24,6 +26,8 @@ ID_VARIABLE = "LOOMMUX_KERNEL_ID"
 SECRET_VARIABLE = "LOOMMUX_CONTROL_SECRET"
 #: Seconds that a server may take to answer, beside the time it was asked to wait.
 TIMEOUT = 10.0
+#: Seconds within which a server makes its socket again when somebody has removed it.
+MADE_AGAIN = 1.5
 
 
 class DaemonError(Exception):
@@ -123,7 +127,7 @@ class Line:
         """The answer's body. Raises `DaemonError` for whatever is no success."""
         target = path + _query(query)
         data = None if body is None and method == "GET" else json.dumps(body or {}).encode()
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         # an open one may have been closed meanwhile; what changes anything is not sent twice
         attempts = 2 if self._connection is not None and method == "GET" else 1
         try:
@@ -197,7 +201,7 @@ class Socket(socket.socket):
     deadline = 0.0
 
     def limit(self) -> None:
-        left = self.deadline - time.monotonic()
+        left = self.deadline - monotonic()
         if left <= 0:
             raise TimeoutError
         self.settimeout(left)
@@ -213,7 +217,7 @@ class Socket(socket.socket):
 
 def _connected(address: Address, deadline: float) -> Socket:
     if address.path is not None:
-        return _connect(socket.AF_UNIX, address.path, deadline)
+        return _connect_to_file(address.path, deadline)
     failure: OSError | None = None
     for family, _, _, _, where in socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM):
         try:
@@ -224,6 +228,18 @@ def _connected(address: Address, deadline: float) -> Socket:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     raise failure or OSError("no such host")
+
+
+def _connect_to_file(path: str, deadline: float) -> Socket:
+    """A file that is not there may be made again: the temporary directory was emptied, and the server lives."""
+    until = min(deadline, monotonic() + MADE_AGAIN)
+    while True:
+        try:
+            return _connect(socket.AF_UNIX, path, deadline)
+        except FileNotFoundError:
+            if monotonic() > until:
+                raise
+            sleep(0.05)
 
 
 def _connect(family: int, where: Any, deadline: float) -> Socket:

@@ -1,17 +1,30 @@
-"""Lines cut to a length, saying how much was left out. Pure."""
+"""Lines cut to a length: from their beginning, saying how much was left out, or around a place in them. Pure."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 
-_CLIPPED = re.compile(r"…\[[0-9]{1,3}(?:,[0-9]{3})* chars omitted\]")
+#: The code points of a line from one place up to another.
+Slice = Callable[[int, int], str]
 
 
-def clip(line: str, max_chars: int | None) -> str:
-    """The first `max_chars` characters of `line` and how many were left out.
+def clip(line: str, max_chars: int | None, start_char: int = 1) -> str:
+    """`max_chars` characters of `line` from column `start_char` on, and how many behind them were left out."""
+    return clipped(lambda begin, end: line[begin:end], len(line), max_chars, start_char)
 
-    A line that was clipped to the same length before stays as it is.
-    """
-    if max_chars is None or len(line) <= max_chars or _CLIPPED.fullmatch(line, max_chars):
-        return line
-    return f"{line[:max_chars]}…[{len(line) - max_chars:,} chars omitted]"
+
+def clipped(piece: Slice, length: int, max_chars: int | None, start_char: int = 1) -> str:
+    """As `clip`, of a line of `length` characters that need not be held."""
+    begin = min(start_char - 1, length)
+    end = length if max_chars is None else min(length, begin + max_chars)
+    omitted = f"…[{length - end:,} chars omitted]" if end < length else ""
+    return piece(begin, end) + omitted
+
+
+def around(piece: Slice, length: int, place: tuple[int, int], max_chars: int) -> str:
+    """`max_chars` characters of a line with what stands at `place` (where, how long) in their middle."""
+    where, size = place
+    begin = max(0, where - max(0, max_chars - size) // 2)
+    end = min(length, begin + max_chars)
+    begin = max(0, end - max_chars)
+    return f"{'…' * (begin > 0)}{piece(begin, end)}{'…' * (end < length)}"

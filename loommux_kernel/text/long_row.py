@@ -132,8 +132,13 @@ class LongRow:
 
     def head(self, count: int) -> str:
         """The first `count` code points."""
-        needed = range(min(len(self._parts), -(-count // PART)))
-        return "".join(self.part(i) for i in needed)[:count]
+        return self.slice(0, count)
+
+    def slice(self, begin: int, end: int) -> str:
+        """The code points from `begin` up to `end`, as far as there are so many."""
+        first = begin // PART
+        needed = range(first, min(len(self._parts), -(-end // PART)))
+        return "".join(self.part(i) for i in needed)[begin - first * PART : end - first * PART]
 
     def _find(self, index: int) -> str | None:
         text = self._parts[index]

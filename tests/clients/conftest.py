@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,18 @@ HERE = Path(__file__).resolve().parent
 LISTENING = "loommux: listening on "
 #: Seconds for a server to start and to end, on a loaded machine.
 PATIENCE = 60.0
+
+
+def free_port() -> int:
+    """One of loopback, for a program that cannot be told to choose."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx2
 import nbformat
@@ -78,8 +82,8 @@ class Site:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(PATIENCE) == 0, self.log.read_text()
 
-    def agent(self, name: str, kernel: str) -> Agent:
-        self.agents.append(Agent(self.base, name, kernel))
+    def agent(self, name: str, kernel: str, token: str | None = None) -> Agent:
+        self.agents.append(Agent(self.base, name, kernel, token))
         return self.agents[-1]
 
     def kernels(self) -> dict[str, dict[str, Any]]:
@@ -90,9 +94,10 @@ class Site:
 class Agent:
     """A session of the handshake era, request by request, while the browser looks on."""
 
-    def __init__(self, base: str, name: str, kernel: str) -> None:
+    def __init__(self, base: str, name: str, kernel: str, token: str | None = None) -> None:
         accept = {"accept": "application/json, text/event-stream"}
         who = {"X-Loommux-Operator": name, "X-Loommux-Resource": kernel}
+        who |= {"Authorization": f"Bearer {token}"} if token else {}
         self.http = httpx2.Client(base_url=base, headers={**accept, **who}, timeout=PATIENCE, trust_env=False)
         client = {"name": name, "version": "1"}
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
@@ -279,6 +284,12 @@ def test_sixty_four_kernels_with_five_thousand_executions_and_a_flood_stay_light
             soon(lambda e=executions, f=first: e.evaluate("e => { e.scrollTop = e.scrollHeight }") or f.count())
         assert memory_of_pages(browser) < 200e6
         page.go_back()
+    page.locator("tr", has=page.get_by_role("link", name="kernel-63", exact=True)).scroll_into_view_if_needed()
+    place = page.locator(".fleet").evaluate("fleet => fleet.scrollTop")
+    page.get_by_role("link", name="kernel-63", exact=True).click()
+    page.get_by_role("heading", name="kernel-63").wait_for()
+    page.go_back()
+    assert page.locator(".fleet").evaluate("fleet => fleet.scrollTop") == place > 500
     agents[5].call("interrupt")
 
 
@@ -416,3 +427,293 @@ def is_faultless(page: Page, axe: str, name: str) -> None:
     found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
     bad = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found if one["impact"] in SERIOUS]
     assert not bad, f"{name}: {bad}"
+
+
+# -- as a person expects ----------------------------------------------------------------------
+
+
+def shown_address(page: Page) -> str:
+    return page.evaluate("location.href")
+
+
+@pytest.mark.case("X28")
+def test_a_page_opened_by_name_follows_a_rename_by_anybody_with_its_address(
+    site: Site, page: Page, faults: list[str]
+) -> None:
+    agent = site.agent("claude-1", "report")
+    agent.run("rows = [1, 2]")
+    page.goto(f"{site.base}/#/kernel/report/1?stream=combined")
+    page.get_by_role("heading", name="In [1]").wait_for()
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("New name").fill("weekly 100%")
+    confirm(page, "Rename")
+    page.get_by_role("heading", name="weekly 100%").wait_for()
+    soon(lambda: shown_address(page) == f"{site.base}/#/kernel/weekly%20100%25/1?stream=combined")
+    kernel = site.kernels()["weekly 100%"]["resource_id"]
+    renamed = httpx2.post(f"{site.base}/api/resources/{kernel}/rename", json={"name": "monthly"}, timeout=PATIENCE)
+    assert renamed.status_code == 200
+    page.get_by_role("heading", name="monthly").wait_for()
+    soon(lambda: "#/kernel/monthly/1" in shown_address(page))
+    # The old name is another's now: the page stays with the kernel that it shows, an address of before means the other.
+    site.agent("claude-2", "weekly%20100%25").run("'another'")
+    page.reload()
+    page.get_by_role("heading", name="monthly").wait_for()
+    page.goto(f"{site.base}/#/kernel/weekly 100%")
+    page.get_by_role("heading", name="weekly 100%").wait_for()
+    page.locator(".output .line", has_text="another").wait_for()
+
+
+@pytest.mark.case("X28")
+def test_going_back_to_an_address_with_the_old_name_finds_the_renamed_kernel(site: Site, page: Page) -> None:
+    site.agent("claude-1", "report").run("rows = 1")
+    page.goto(f"{site.base}/#/kernel/report")
+    page.get_by_role("heading", name="report").wait_for()
+    page.keyboard.press("v")
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("New name").fill("weekly")
+    confirm(page, "Rename")
+    soon(lambda: shown_address(page).endswith("#/kernel/weekly?tab=variables"))
+    page.go_back()
+    page.get_by_role("heading", name="weekly").wait_for()
+    soon(lambda: shown_address(page).endswith("#/kernel/weekly"))
+
+
+@pytest.mark.case("X28")
+def test_several_kernels_of_one_name_are_a_choice(site: Site, page: Page, axe: str, faults: list[str]) -> None:
+    for name in ("report", "forecast"):
+        site.agent(name, name).run(f"'the home {name}'")
+        child = httpx2.post(f"{site.base}/api/resources", json={"path": f"/{name}/build"}, timeout=PATIENCE).json()
+        cells = f"{site.base}/api/resources/{child['resource_id']}/executions"
+        for _ in range(2):
+            httpx2.post(cells, json={"source": f"'built for {name}'"}, timeout=PATIENCE).raise_for_status()
+    page.goto(f"{site.base}/#/kernel/build/2")
+    page.get_by_role("heading", name="2 kernels are called build").wait_for()
+    is_faultless(page, axe, "choice")
+    page.get_by_role("link", name="/forecast/build").press("Enter")
+    page.locator(".title a", has_text="forecast").wait_for()
+    page.get_by_role("heading", name="In [2]").wait_for()
+    page.go_back()
+    page.get_by_role("link", name="/report/build").wait_for()
+
+
+@pytest.mark.case("X28")
+def test_a_link_to_an_old_cell_shows_its_row_and_the_keys_go_on_from_there(site: Site, page: Page) -> None:
+    agent = site.agent("claude-1", "long")
+    agent.run("1")
+    run_many(site.kernels()["long"]["connection_file"], 40)
+    agent.call("restart")
+    agent.run("1")
+    run_many(site.kernels()["long"]["connection_file"], 899)
+    current = page.locator(".item.current .number")
+    page.goto(f"{site.base}/#/kernel/long/2.20")
+    soon(lambda: current.is_visible() and current.inner_text() == "20")
+    box, row = page.locator(".list").bounding_box(), page.locator(".item.current").bounding_box()
+    assert box and row and box["y"] <= row["y"] <= box["y"] + box["height"] - row["height"]
+    for key, number in (("j", "19"), ("j", "18"), ("k", "19"), ("k", "20"), ("k", "21")):
+        page.keyboard.press(key)
+        page.get_by_role("heading", name=f"In [{number}]").wait_for()
+        assert current.inner_text() == number
+    # A cell of an earlier process, whose section is closed at first.
+    page.goto(f"{site.base}/#/kernel/long/1.7")
+    soon(lambda: current.is_visible() and current.inner_text() == "7")
+    page.keyboard.press("j")
+    page.get_by_role("heading", name="In [6]").wait_for()
+    # One that never was: it is said, and the list is the newest.
+    page.goto(f"{site.base}/#/kernel/long/2.5000")
+    page.reload()
+    page.get_by_role("alert").wait_for()
+    page.locator(".item.cell .number", has_text=re.compile("^900$")).wait_for()
+
+
+@pytest.mark.case("X28")
+def test_the_row_of_a_running_cell_counts_its_lines_as_they_come(site: Site, page: Page, faults: list[str]) -> None:
+    agent = site.agent("claude-1", "steps")
+    agent.run("%%loommux --wait 0.2\nimport time\nfor n in range(10_000):\n    print('step', n)\n    time.sleep(0.05)")
+    page.goto(f"{site.base}/#/kernel/steps")
+    lines = page.locator(".item.current .lines", has_text="line")
+    for _ in range(3):
+        seen = lines.inner_text()
+        soon(lambda seen=seen: lines.inner_text() != seen)
+    agent.call("interrupt")
+
+
+@pytest.mark.case("X28")
+def test_each_box_of_the_attach_dialog_holds_what_it_says(site: Site, page: Page, faults: list[str]) -> None:
+    site.agent("claude-1", "report").run("1")
+    kernel = site.kernels()["report"]
+    page.goto(f"{site.base}/#/kernel/report")
+    page.get_by_role("button", name="Attach").click()
+
+    def box(name: str) -> str:
+        return page.get_by_label(name, exact=True).inner_text()
+
+    assert box("Qt console").endswith(f"qtconsole --existing {kernel['connection_file']}")
+    assert "console --existing" in box("Jupyter’s terminal client")
+    assert "qtconsole" not in box("Jupyter’s terminal client")
+    assert box("In a terminal") == f"loommux attach {kernel['resource_id']}"
+    assert box("In a window") == f"loommux attach {kernel['resource_id']} --qtconsole"
+
+
+@pytest.mark.case("X28")
+def test_no_configuration_holds_a_token_or_downloads_anything(site: Site, page: Page, axe: str) -> None:
+    name = "Bob's 'été'!"
+    asks_for_token(site, "open-sesame")
+    page.goto(f"{site.base}/#token=open-sesame")
+    page.locator(".empty pre", has_text="--token-file").wait_for()
+    site.agent("claude-1", quote(name), token="open-sesame").run("1")
+    page.get_by_role("link", name=name).click()
+    page.get_by_role("button", name="MCP config").click()
+    is_faultless(page, axe, "config-token")
+    shown = {host: page.get_by_label(re.compile(f"^{host}")).last.inner_text() for host in HOSTS}
+    assert "open-sesame" not in str(shown) and "npx" not in str(shown)
+    header = quote(name, safe="")
+    code, cursor, vscode = (json.loads(shown[host]) for host in ("Claude Code", "Cursor", "VS Code"))
+    server = code["mcpServers"]["loommux"]
+    assert server["headers"] == {"X-Loommux-Resource": header, "Authorization": "Bearer ${LOOMMUX_TOKEN}"}
+    assert cursor["mcpServers"]["loommux"]["headers"]["Authorization"] == "Bearer ${env:LOOMMUX_TOKEN}"
+    assert vscode["inputs"][0]["password"] is True
+    assert vscode["servers"]["loommux"]["headers"]["Authorization"] == f"Bearer ${{input:{vscode['inputs'][0]['id']}}}"
+    codex = tomllib.loads(shown["Codex"])["mcp_servers"]["loommux"]
+    assert codex["bearer_token_env_var"] == "LOOMMUX_TOKEN"
+    assert codex["http_headers"] == {"X-Loommux-Resource": header}
+    # What is to be started is started: with the token's file in place it is a server that works in this very kernel.
+    home = site.workspace / "home"
+    (home / ".config" / "loommux").mkdir(parents=True)
+    (home / ".config" / "loommux" / "token").write_text("open-sesame")
+    desktop = json.loads(shown["Claude Desktop"])["mcpServers"]["loommux"]
+    told = spoken([desktop["command"], *desktop["args"]], site.environment | {"HOME": str(home)}, "run_cell")
+    assert "Out[2]: 42" in told
+    # And what is to be typed writes an entry that does the same.
+    typed = shown["With loommux"].replace("loommux install", f"{site.loommux} install --client claude-desktop")
+    environment = site.environment | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+    subprocess.run(["bash", "-c", typed], env=environment, check=True, capture_output=True)
+    written = json.loads((home / ".config" / "Claude" / "claude_desktop_config.json").read_text())
+    assert name in written["mcpServers"]["loommux"]["args"]
+
+
+#: By the words that their boxes begin with.
+HOSTS = ("With loommux", "Claude Code", "Cursor", "VS Code", "Codex", "Claude Desktop")
+
+
+def asks_for_token(site: Site, secret: str) -> None:
+    """The server, started again with a token."""
+    site.end()
+    token, config = site.workspace / "token", site.workspace / ".loommux" / "config.py"
+    for file, text in ((token, secret), (config, f"auth_token_file = {str(token)!r}\n")):
+        file.write_text(text)
+        file.chmod(0o600)
+    site.start()
+
+
+def spoken(command: list[str], environment: dict[str, str], tool: str) -> str:
+    """What a server over stdio answers to 6 * 7, as a host would ask it."""
+    client = {"name": "host", "version": "1"}
+    begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdin and run.stdout
+        answer = ""
+        for message in (
+            {"id": 0, "method": "initialize", "params": begin},
+            {"method": "notifications/initialized"},
+            {"id": 1, "method": "tools/call", "params": {"name": tool, "arguments": {"freeform": "6 * 7"}}},
+        ):
+            run.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            run.stdin.flush()
+            while "id" in message and f'"id":{message["id"]}' not in answer.replace('"id": ', '"id":'):
+                answer = run.stdout.readline()
+                assert answer, "it ended"
+        run.stdin.close()
+    return answer
+
+
+@pytest.mark.case("X28")
+def test_without_a_token_the_configurations_name_the_kernel_in_words_that_a_shell_reads(site: Site, page: Page) -> None:
+    name = "Bob's 'été'!"
+    site.agent("claude-1", quote(name)).run("1")
+    page.goto(f"{site.base}/#/kernel/{quote(name)}")
+    page.get_by_role("button", name="MCP config").click()
+    typed = shlex.split(page.get_by_label(re.compile("^Claude Code")).last.inner_text())
+    assert typed[-2:] == ["--header", f"X-Loommux-Resource: {quote(name, safe='')}"]
+    desktop = json.loads(page.get_by_label(re.compile("^Claude Desktop")).last.inner_text())["mcpServers"]["loommux"]
+    assert desktop["args"] == ["connect", f"{site.base}/mcp", "--resource", name]
+    assert "Out[2]: 42" in spoken([desktop["command"], *desktop["args"]], site.environment, "run_cell")
+
+
+@pytest.fixture
+def console_of_all(site: Site) -> Iterator[str]:
+    """The address that `loommux console` prints, for the servers of this test."""
+    command = [site.loommux, "console", "--no-browser"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=site.environment, text=True) as console:
+        assert console.stderr
+        found = re.search(r"http://127\.0\.0\.1:\d+/#token=\S+", console.stderr.readline())
+        assert found
+        yield found[0]
+        console.send_signal(signal.SIGINT)
+
+
+@pytest.mark.case("X28")
+def test_a_second_browser_is_told_how_to_get_in_and_gets_in(
+    site: Site, console_of_all: str, browser: Browser, page: Page, axe: str
+) -> None:
+    site.agent("claude-1", "report").run("1")
+    page.goto(console_of_all)
+    page.get_by_role("link", name="report").wait_for()
+    second = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    second.goto(console_of_all)
+    second.get_by_text("Each address of this console lets in one browser").wait_for()
+    is_faultless(second, axe, "second")
+    page.get_by_role("button", name="Other browser").click()
+    address = page.get_by_label("Address", exact=True).inner_text()
+    second.get_by_label("Address").fill(address)
+    second.get_by_role("button", name="Open the console").click()
+    second.get_by_role("link", name="report").wait_for()
+    assert not second.locator(".toasts p").count()
+    second.context.close()
+    # At the console of all servers a configuration names the server's own address, not the console's.
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="report").click()
+    page.get_by_role("button", name="MCP config").click()
+    page.locator("dialog pre", has_text=re.compile(rf"loommux {re.escape(site.base)}/mcp --header")).wait_for()
+
+
+@pytest.mark.case("X28")
+def test_the_fleet_has_room_for_its_cells_at_every_width(site: Site, page: Page, faults: list[str]) -> None:
+    agent = site.agent("a client with a long name that goes on", "report" * 20)
+    agent.run("%%loommux --wait 0.2\nimport time\nprint('x' * 500, flush=True)\ntime.sleep(600)")
+    page.goto(site.base)
+    page.locator("tr.main samp").wait_for()
+    for width in (360, 600, 760, 820, 900, 901, 1000, 1180, 1181, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        boxes = page.locator("tr.main td:visible").evaluate_all(
+            "cells => cells.filter(c => c.innerText || c.querySelector('input')).map(c => {"
+            " const r = c.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom, c.className] })"
+        )
+        for i, one in enumerate(boxes):
+            for other in boxes[:i]:
+                across = min(one[2], other[2]) - max(one[0], other[0])
+                down = min(one[3], other[3]) - max(one[1], other[1])
+                assert across < 1 or down < 1, f"{width}: {one} {other}"
+        doing = page.locator("td.doing").evaluate("cell => [cell.clientWidth, cell.scrollWidth]")
+        assert doing[0] > 110 and doing[1] <= doing[0] + 1, f"{width}: {doing}"
+    agent.call("interrupt")
+
+
+@pytest.mark.case("X28")
+def test_a_server_that_is_stopped_is_said_and_asked_slowly_and_no_act_seems_done(site: Site, page: Page) -> None:
+    site.agent("claude-1", "long").run("1")
+    run_many(site.kernels()["long"]["connection_file"], 99)
+    page.goto(f"{site.base}/#/kernel/long")
+    page.locator(".item.cell .number", has_text=re.compile("^100$")).wait_for()
+    site.end()
+    page.get_by_text("The server does not answer; what is shown may be old").wait_for()
+    failed: list[str] = []
+    page.on("requestfailed", lambda request: failed.append(request.url))
+    page.locator(".list").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    page.get_by_role("button", name="Recycle").click()
+    confirm(page, "Recycle")
+    page.locator(".toasts .bad", has_text="The server does not answer.").wait_for()
+    page.wait_for_timeout(2000)  # how often it asks meanwhile is what this is about
+    assert len(failed) < 20, failed
+    assert not page.get_by_text("Recycled").count()
+    site.start(int(site.base.rpartition(":")[2]))
+    page.get_by_role("heading", name="There is no such kernel").wait_for()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,11 +52,35 @@ class Place:
 
     def processes(self) -> list[psutil.Process]:
         """Everything alive that a server of this test is or started."""
-        found = []
+        found, closed = [], []
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                try:
+                    if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+                except psutil.AccessDenied:
+                    closed.append(process)
+        return found + self._of_a_server(found, closed)
+
+    def _of_a_server(self, open: list[psutil.Process], closed: list[psutil.Process]) -> list[psutil.Process]:
+        """Those that are closed to their own account (all but root's): what stands above a kernel, and what is told."""
+        own = {process.pid for process in open}
+        own |= {said["pid"] for file in below(self.temporary, "server.json") if (said := _json(file))}
+        above_us = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+        told = {
+            str(self.temporary),
+            *(said["kernel_id"] for f in below(self.temporary, "kernel.json") if (said := _json(f))),
+        }
+        around = {p: _around(p) for p in closed if p.pid not in above_us and _is_alive_and_ours(p)}
+        found: list[psutil.Process] = []
+        while more := [
+            process
+            for process, (parent, children, words) in around.items()
+            if process not in found
+            and (process.pid in own or parent in own or children & own or any(word in words for word in told))
+        ]:
+            found += more
+            own |= {process.pid for process in more}
         return found
 
     def wait_until_empty(self) -> list[str]:
@@ -82,6 +107,25 @@ class Place:
     def log(self) -> str:
         """What the servers wrote to stderr."""
         return self.errors.read_text() if self.errors.exists() else ""
+
+
+def _json(file: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(file.read_text())
+    return {}
+
+
+def _is_alive_and_ours(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _around(process: psutil.Process) -> tuple[int, set[int], str]:
+    """Its parent, its children, its command line."""
+    with contextlib.suppress(psutil.Error):
+        return process.ppid(), {child.pid for child in process.children()}, " ".join(process.cmdline())
+    return 0, set(), ""
 
 
 class Agent:

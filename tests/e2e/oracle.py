@@ -47,6 +47,13 @@ def keeper_of(kernel: psutil.Process) -> psutil.Process | None:
     return above if above.name() == "loommux-keeper" else None
 
 
+def descriptors(process: psutil.Process) -> int:
+    """How many it has; 0 of a server whose tests do not run as root, to whom alone it is open."""
+    with contextlib.suppress(psutil.AccessDenied):
+        return process.num_fds()
+    return 0
+
+
 def is_alive(process: psutil.Process) -> bool:
     """Whether it runs; a pid that another process has now is not it."""
     with contextlib.suppress(psutil.Error):

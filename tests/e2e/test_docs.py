@@ -1,7 +1,7 @@
 """What README and docs show works: every command is run, every example parsed or run in a kernel.
 
-Blocks fenced as ``sh`` are run here, line by line; ``bash`` is for what needs another machine or the
-index, and is checked for its syntax alone.
+Blocks fenced as ``sh`` are run here, line by line; ``bash`` is for what needs another machine, the index or a client
+that others write: `ELSEWHERE` says which test runs it. Commands and cells in sentences are read by our own parsers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,31 @@ from typing import Any
 import pytest
 
 from loommux_host import cli, settings
+from loommux_host.command_line import server_options
+from loommux_host.command_line.catalogue import COMMANDS, fill
 from loommux_host.command_line.dispatch import everything
+from loommux_kernel.shared.header import USAGE, parse
 from tests.e2e.driving import PATIENCE, Agent, Place
 from tests.e2e.http_driving import Web
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 SNIPPET = re.compile(r'--8<-- "(.+)"')
 
+#: What begins a line for elsewhere, and the test that runs what it shows.
+ELSEWHERE = {
+    "python -m venv": "tests/clients/test_package.py::test_the_installed_command_serves_a_client",
+    "python -m pip install": "tests/clients/test_package.py::test_the_installed_command_serves_a_client",
+    "npx @modelcontextprotocol/inspector": "tests/clients/test_typescript.py"
+    "::test_inspector_lists_the_tools_and_runs_a_cell_over_http",
+    "ssh -L": "tests/clients/test_docs_remote.py"
+    "::test_the_port_that_ssh_brings_here_leads_to_the_server_and_install_names_it",
+    "loommux install": "tests/clients/test_docs_remote.py"
+    "::test_the_port_that_ssh_brings_here_leads_to_the_server_and_install_names_it",
+}
+#: What is shown and not run, by the language of its block; anything else would be a command that nobody runs.
+SHOWN = {"text", "nginx", ""}
 #: What needs a terminal of its own, or an environment to change: read here, run by tests of its own.
 ONLY_READ = ("loommux attach", "loommux kernelspec remove")
 #: What goes on until Ctrl+C, and what it says first.
@@ -76,6 +93,7 @@ class Reader:
         self._pid = server.process.pid
         (home / ".config" / "loommux").mkdir(parents=True)
         (home / ".config" / "loommux" / "token").write_text("secret")
+        (home / ".config" / "loommux" / "token").chmod(0o600)
         (place.workspace / ".loommux").mkdir(mode=0o700, exist_ok=True)
         (place.workspace / "check.py").write_text("print('checked')")
 
@@ -166,12 +184,60 @@ async def test_every_install_line_writes_what_it_says(tmp_path: Path, monkeypatc
         assert cli.main([*shlex.split(line)[1:2], "--replace", *shlex.split(line)[2:]]) == 0, line
 
 
-def test_every_command_for_elsewhere_is_one_that_a_shell_can_read() -> None:
+def test_every_command_for_elsewhere_is_run_by_a_test_of_its_own() -> None:
+    lines = [line for _, text in blocks("bash") for line in text.splitlines()]
+    assert lines
+    for line in lines:
+        begins = next((begins for begins in ELSEWHERE if line.startswith(begins)), None)
+        assert begins, f"{line!r} is run by no test: fence it as sh, or name its test"
+        path, _, name = ELSEWHERE[begins].partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), ELSEWHERE[begins]
     for page, text in blocks("bash"):
         done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
         assert done.returncode == 0, f"{page}: {done.stderr}"
-        known = [line for line in text.splitlines() if line.startswith("loommux ")]
-        assert all(line in commands() or line.split()[1] == "install" for line in known), page
+
+
+def test_no_command_hides_in_a_block_that_is_only_shown() -> None:
+    languages = {
+        language for page in PAGES for language in re.findall(r"^```(\w*)\n.*?^```$", page.read_text(), re.M | re.S)
+    }
+    assert languages - SHOWN == {"sh", "bash", "python", "json", "toml"}
+    for page in PAGES:
+        if page.name == "commands.md":  # how each is used, written by docs/generate.py and compared by a test
+            continue
+        for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S):
+            hidden = [
+                line for line in text.splitlines() if line.startswith(("loommux ", "$ ", "ssh ", "pip ", "make "))
+            ]
+            assert language not in SHOWN or not hidden, f"{page.name}: {hidden}"
+
+
+def test_every_command_in_a_sentence_is_one_that_there_is() -> None:
+    found = [(page.name, words) for page in PAGES for words in re.findall(r"`loommux ([^`\n]+)`", page.read_text())]
+    assert len(found) > 30
+    flags = {"": flags_of(server_options.parser().format_help())}
+    for name in COMMANDS:
+        parser = ArgumentParser()
+        fill(name, parser)
+        flags[name] = flags_of(parser.format_help())
+    for page, words in found:
+        command = words.split()[0]
+        of = "" if command.startswith("-") else command
+        assert of in flags, f"{page}: loommux {words}"
+        assert flags_of(words) <= flags[of], f"{page}: loommux {words}"
+
+
+def flags_of(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+
+
+def test_every_cell_that_is_shown_begins_with_a_header_that_a_kernel_reads() -> None:
+    fences = [text for page in PAGES for _, text in FENCE.findall(page.read_text())]
+    headers = [line for text in fences for line in text.splitlines() if line.startswith("%%loommux") and line != USAGE]
+    assert len(headers) > 4
+    for line in headers:
+        header = parse(re.split(r" {3,}", line)[0] + "\n1\n")
+        assert header is not None, line
 
 
 def test_every_configuration_is_one_that_its_reader_can_read() -> None:

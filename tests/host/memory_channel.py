@@ -229,6 +229,8 @@ class MemoryChannel:
         return {
             "serial": running[0] if running else None,
             "felt": False,
+            "taken": None,
+            "obstacle": None,
             "sequence": self._sequence,
             "last_serial": self._serial,
             "clients": self.clients,

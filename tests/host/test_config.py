@@ -172,6 +172,43 @@ def test_what_others_own_is_not_run(start: Path, monkeypatch: pytest.MonkeyPatch
     assert refusal([], start).status == "config_untrusted"
 
 
+@pytest.mark.case("X14")
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions are not in the mode")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o602])
+def test_a_token_that_others_may_read_or_write_is_refused(start: Path, mode: int) -> None:
+    directory = write_config(start / ".loommux", "auth_token_file = 'token'")
+    (directory / "token").write_text("long-enough-to-be-one")
+    (directory / "token").chmod(mode)
+    error = refusal([], start)
+    assert error.status == "config_untrusted"
+    assert f"chmod 600 {directory / 'token'}" in error.message
+
+
+@pytest.mark.case("X14")
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="needs a file of root's")
+def test_a_token_of_roots_may_be_read_by_the_group_that_root_has_given_it_to(
+    start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write_config(start / ".loommux", "auth_token_file = 'token'")
+    (directory / "token").write_text("long-enough-to-be-one")
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    (directory / "token").chmod(0o640)
+    assert load([], start).auth_token_file == directory / "token"
+    (directory / "token").chmod(0o644)
+    assert refusal([], start).status == "config_untrusted"
+
+
+@pytest.mark.case("X14")
+def test_a_token_that_can_be_guessed_is_refused_with_what_is_allowed(start: Path) -> None:
+    directory = write_config(start / ".loommux", "auth_token_file = 'token'")
+    (directory / "token").write_text("abcde\n")
+    (directory / "token").chmod(0o600)
+    error = refusal([], start)
+    assert error.status == "config_invalid_setting"
+    assert "has 5 characters; allowed: at least 16" in error.message
+    assert "abcde" not in error.message
+
+
 # -- config.py -------------------------------------------------------------------
 
 
@@ -230,10 +267,10 @@ BAD = {
     "named_activity_timeout_seconds": float("inf"),
     "heartbeat_interval_seconds": "15",
     "heartbeat_timeout_seconds": float("nan"),
-    "connection_grace_seconds": -1,
+    "connection_grace_seconds": 0.0,
     "sweep_interval_seconds": True,
     "orphan_grace_seconds": None,
-    "adopt_grace_seconds": -0.5,
+    "adopt_grace_seconds": 0,
     "records_budget_bytes": 1.5e9,
     "omission_tail_lines": 21,
     "max_result_bytes": 9_999,
@@ -273,7 +310,8 @@ def test_paths_in_a_config_file_are_relative_to_its_directory(start: Path) -> No
     directory = write_config(
         start / ".loommux", "auth_token_file = 'token'\nallowed_hosts = ['a.example', 'b.example']"
     )
-    (directory / "token").write_text("secret")
+    (directory / "token").write_text("secret-0123456789")
+    (directory / "token").chmod(0o600)
     config = load([], start)
     assert config.auth_token_file == directory / "token"
     assert config.allowed_hosts == ("a.example", "b.example")

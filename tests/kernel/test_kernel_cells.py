@@ -208,3 +208,54 @@ def test_a_fault_of_the_kernel_itself_is_told_and_later_cells_run(launch: Launch
     assert "out of order" in (reply.evalue or "")
     assert "out of order" in kernel.log()
     assert server.run("'next'").state is State.COMPLETED
+
+
+#: Our own work around a cell, by what it is and how it is reached from a cell.
+BESIDE = {
+    "its beginning": ("kernel", "_begin"),
+    "the descriptors at its beginning": ("kernel.capture._descriptors", "begin"),
+    "the note of its start": ("kernel.capture._starting", "note"),
+    "the end of interrupts": ("kernel.interrupts", "disarm"),
+    "the descriptors at its end": ("kernel.capture._descriptors", "end"),
+    "the end of its record": ("kernel.capture", "finish"),
+}
+BREAK = """\
+kernel = get_ipython().kernel
+def broken(*_):
+    del {0}.{1}
+    raise {2}('out of order')
+{0}.{1} = broken"""
+
+
+@pytest.mark.case("N01", "N02")
+@pytest.mark.parametrize("error", ["OSError", "MemoryError"])
+@pytest.mark.parametrize("what", BESIDE)
+def test_what_goes_wrong_beside_a_cell_decides_nothing_about_it(server: Client, what: str, error: str) -> None:
+    at_end = what in ("the end of interrupts", "the descriptors at its end", "the end of its record")
+    body = "ran = 'before'; raise ValueError('of the cell')"
+    replies = [server.run(f"{BREAK.format(*BESIDE[what], error)}\n{body if at_end else ''}")]
+    replies.append(server.run(body))
+    meant = replies[0] if at_end else replies[1]
+    assert (meant.state, meant.ename, meant.evalue) == (State.ERROR, "ValueError", "of the cell")
+    assert (server.run("ran").body or "").endswith(" 'before'\n")
+    assert server.ask("status")["serial"] is None
+
+
+@pytest.mark.case("N01")
+def test_an_interrupt_acts_though_the_process_table_cannot_be_read(server: Client) -> None:
+    server.run(
+        "offspring = get_ipython().kernel.interrupts.offspring\ntable = offspring._table\n"
+        "def unreadable(): raise OSError(24, 'Too many open files')\noffspring._table = unreadable"
+    )
+    for n in range(2):
+        request = server.submit(f"import time\nprint('asleep {n}', flush=True)\ntime.sleep(60)")
+        server.wait_event(OutputArrived, last_line=f"asleep {n}")
+        assert server.ask("interrupt")["result"] == "sent"
+        assert server.reply(request).state is State.INTERRUPTED
+        assert server.ask("interrupt")["result"] == "idle"
+    assert server.run("offspring._table = table").state is State.COMPLETED
+
+
+def test_a_reply_that_is_no_json_is_sent_without_what_is_none(server: Client) -> None:
+    reply = server.run("get_ipython().payload_manager.write_payload({'source': 'x', 'data': object()})")
+    assert reply.state is State.COMPLETED

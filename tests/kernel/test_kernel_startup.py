@@ -143,3 +143,11 @@ def test_the_stacks_of_a_fatal_signal_are_in_the_process_log(launch: Launch) -> 
     log = kernel.log()
     assert "Fatal Python error: Segmentation fault" in log
     assert "in deep" in log
+
+
+@pytest.mark.case("X20")
+def test_a_startup_file_may_begin_with_a_byte_order_mark(launch: Launch) -> None:
+    kernel = launch(startup={"10.py": "\ufefffirst = 1", "20.ipy": "\ufeffsecond = 2\n%time third = 3"})
+    server = kernel.server()
+    server.seen = server.ask("status")["last_serial"]
+    assert server.run("assert (first, second, third) == (1, 2, 3)").state is State.COMPLETED

@@ -19,6 +19,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from loommux_kernel.shared.private_directories import make_again
 from loommux_kernel.shared.protocol import Stream
 
 #: The number a stream has in the tables.
@@ -121,6 +122,10 @@ _PADDING = [(None,) * n for n in range(len(_COLUMNS) + 1)]
 
 #: A `Kind` and its values.
 Row = tuple[Any, ...]
+#: Device and number of a store's files, None for one that is not there.
+Files = tuple[tuple[int, int] | None, ...]
+#: What SQLite puts beside a store while it is open.
+_BESIDE = ("-wal", "-shm")
 
 _owned: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
@@ -163,9 +168,13 @@ class Connected(Forgetful):
 class Store(Connected):
     """The writer's connection."""
 
+    #: Which files it had when it was opened; see `files_at`.
+    files: Files = ()
+
     @classmethod
     def create(cls, path: Path) -> Store:
         """Open the store at `path`, made private (0600) when it is not there; raises sqlite3.Error, OSError."""
+        make_again(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         store = cls(sqlite3.connect(path, timeout=WRITER_PATIENCE, isolation_level=None, check_same_thread=False))
         try:
@@ -175,6 +184,7 @@ class Store(Connected):
         except sqlite3.Error:
             store.close()
             raise
+        store.files = files_at(path)
         return store
 
     def apply(self, rows: list[Row]) -> None:
@@ -205,6 +215,46 @@ class Store(Connected):
 
     def query(self, statement: str, *values: Any) -> list[Any]:
         return self.connection.execute(statement, values).fetchall()
+
+
+def files_at(path: Path) -> Files:
+    """Which files a store there has now. Others, or None among them, mean that somebody has removed some.
+
+    A connection that is open goes on with the files it has.
+    """
+    found: list[tuple[int, int] | None] = []
+    for suffix in ("", *_BESIDE):
+        try:
+            status = os.stat(f"{path}{suffix}")  # noqa: PTH116 (a second of cells pays for it)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_dev, status.st_ino))
+    return tuple(found)
+
+
+def write_again(connection: sqlite3.Connection, path: Path) -> None:
+    """Write the store of an open connection, whose files were removed, to `path`. Raises sqlite3.Error, OSError.
+
+    Whatever is there is replaced, in one step. The connection stays with the files it has.
+    """
+    make_again(path.parent)
+    beside = path.with_name(f"{path.name}.again")
+    beside.unlink(missing_ok=True)
+    os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        copy = sqlite3.connect(beside, isolation_level=None)
+        try:
+            copy.execute("PRAGMA synchronous = OFF").fetchall()
+            connection.backup(copy)
+        finally:
+            copy.close()
+        for suffix in _BESIDE:  # a log of other files would be taken for this one's
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _forget() -> None:

@@ -15,7 +15,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,16 @@ from typing import Any
 from loommux_kernel.shared.protocol import Counts, Origin, State, Stream
 from loommux_kernel.shared.record_types import DisplayRecord, ExecutionRecord, NoticeRecord, SearchResult
 from loommux_kernel.shared.records.database import CODES, STREAMS, Connected
+from loommux_kernel.shared.records.stored_line import StoredLine
 from loommux_kernel.shared.search import Query
-from loommux_kernel.shared.search_rows import HEAD_CHARACTERS
 from loommux_kernel.shared.search_windows import LongLine
-from loommux_kernel.text.clipping import clip
-from loommux_kernel.text.long_row import PART, LongRow, joined
+from loommux_kernel.text.clipping import clip, clipped
+from loommux_kernel.text.long_row import LongRow
 from loommux_kernel.text.terminal import Terminal
 
 PATIENCE = 5.0
 #: Chunks of one step through a stream.
 STEP = 16
-#: Parts of a long line that are read at once.
-PARTS_READ = 64
 #: Lines of the first step backwards; each next one takes twice as many.
 BACKWARDS = 64
 #: How far back a tail looks for lines that are not blank.
@@ -139,27 +136,43 @@ class RecordReader(Connected):
 
     # -- what it said --------------------------------------------------------------
 
-    def lines(self, serial: int, stream: Stream, first: int, last: int, max_chars: int | None = None) -> list[str]:
+    def lines(
+        self, serial: int, stream: Stream, first: int, last: int, max_chars: int | None = None, start_char: int = 1
+    ) -> list[str]:
         """Lines `first` to `last`, from 1, both included, as far as they exist; clipped to `max_chars`.
 
-        Lines that were dropped are one line that says which are gone. With
-        `max_chars` a line of any length costs no more memory than that.
+        Each line begins at its column `start_char`. Lines that were dropped are one line that
+        says which are gone. With `max_chars` a line of any length costs no more memory than that.
         """
         with self._snapshot():
             log = self._log(serial, stream)
-            return [] if log is None else self._lines(log, first, last, max_chars)
+            return [] if log is None else self._lines(log, first, last, max_chars, start_char)
 
-    def _lines(self, log: _Log, first: int, last: int, max_chars: int | None) -> list[str]:
+    def line_length(self, serial: int, stream: Stream, number: int) -> int:
+        """How many characters a line has; 0 when it does not exist or is gone."""
+        with self._snapshot():
+            log = self._log(serial, stream)
+            if log is None or not 0 < number <= log.lines:
+                return 0
+            for piece in self._pieces(log, number, number, whole=False):
+                if piece.long is not None:
+                    return self._line(log.serial, piece).length
+                return len(piece.text.removesuffix("\n"))
+            row = log.rows[number - log.settled - 1]
+            return len(row) if isinstance(row, str) else row.length
+
+    def _lines(self, log: _Log, first: int, last: int, max_chars: int | None, start_char: int = 1) -> list[str]:
         lines: list[str] = []
-        for piece in self._pieces(log, max(first, 1), last, whole=max_chars is None):
+        for piece in self._pieces(log, max(first, 1), last, whole=max_chars is None and start_char == 1):
             if piece.gone:
                 lines.append(f"[lines {piece.first:,}–{piece.last:,} are gone]")
-            elif piece.long is not None and max_chars is not None:
-                lines.append(self._clipped(log.serial, piece, max_chars))
+            elif piece.long is not None and not piece.text:
+                line = self._line(log.serial, piece)
+                lines.append(clipped(line.slice, line.length, max_chars, start_char))
             else:
-                lines += [clip(line, max_chars) for line in piece.text.removesuffix("\n").split("\n")]
+                lines += [clip(line, max_chars, start_char) for line in piece.text.removesuffix("\n").split("\n")]
         for row in log.rows[max(0, first - log.settled - 1) : max(0, min(last, log.lines) - log.settled)]:
-            lines.append(_clipped_row(row, max_chars))
+            lines.append(_clipped_row(row, max_chars, start_char))
         return lines
 
     def text(self, serial: int, stream: Stream) -> str:
@@ -209,11 +222,11 @@ class RecordReader(Connected):
     def search(
         self, serial: int, stream: Stream, query: Query, before: int, after: int, max_chars: int | None = None
     ) -> SearchResult:
-        """The lines that match, with context. Raises `QueryTooExpensive`."""
+        """The lines that match, with context; rows that are longer are cut. Raises `QueryTooExpensive`."""
         log = self._log(serial, stream)
         if log is None:
             return SearchResult(0, 0, [], 0)
-        return query.search(self._texts(log, max_chars or HEAD_CHARACTERS), log.lines, before, after, max_chars)
+        return query.search(self._texts(log), log.lines, before, after, max_chars)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -241,12 +254,12 @@ class RecordReader(Connected):
         terminal = Terminal.from_state(json.loads(state), lambda row, part: self._part(serial, code, row, part))
         return _Log(serial, code, shared, settled, terminal.rows())
 
-    def _texts(self, log: _Log, max_chars: int) -> Iterator[tuple[int, str | LongLine]]:
-        """The stream in texts of whole lines and long lines by themselves, of which `max_chars` are shown."""
+    def _texts(self, log: _Log) -> Iterator[tuple[int, str | LongLine]]:
+        """The stream in texts of whole lines and long lines by themselves."""
         for piece in self._pieces(log, 1, log.settled, whole=False):
             if piece.long is not None:
-                shown = self._clipped(log.serial, piece, max_chars)
-                yield piece.first, LongLine(shown, partial(self._parts, log.serial, piece.code, piece.long))
+                line = self._line(log.serial, piece)
+                yield piece.first, LongLine(line.length, line.slice, line.parts)
             elif not piece.gone:
                 yield piece.first, piece.text
         first = log.settled + 1
@@ -258,7 +271,7 @@ class RecordReader(Connected):
                 continue
             for row in found:
                 assert isinstance(row, LongRow)
-                yield first, LongLine(_clipped_row(row, max_chars), row.texts)
+                yield first, LongLine(row.length, row.slice, row.texts)
                 first += 1
 
     def _pieces(self, log: _Log, first: int, last: int, whole: bool = True) -> Iterator[_Piece]:
@@ -291,39 +304,16 @@ class RecordReader(Connected):
             if end < first:
                 continue
             if long is not None:
-                text = self._joined(serial, code, long) + "\n" if whole else ""
+                text = StoredLine(self.query, serial, code, long).text() + "\n" if whole else ""
             elif begin < first or end > last:
                 text = _cut(text, first - begin, end - last)
             yield _Piece(max(begin, first), min(end, last), text, long, code)
 
     # -- long lines ------------------------------------------------------------------
 
-    def _parts(self, serial: int, code: int, long: int) -> Iterator[str]:
-        """A settled long line, a few parts at a time."""
-        where = "serial = ? AND stream = ? AND long = ? AND part >= ? AND part < ?"
-        last = self.query(f"SELECT max(part) FROM parts WHERE {where}", serial, code, long, 0, 1 << 62)[0][0] or 0
-        for first in range(0, last + 1, PARTS_READ):
-            found = self.query(
-                f"SELECT part, text FROM parts WHERE {where} ORDER BY part",
-                serial,
-                code,
-                long,
-                first,
-                first + PARTS_READ,
-            )
-            yield joined(found, first)
-
-    def _joined(self, serial: int, code: int, long: int) -> str:
-        where = "serial = ? AND stream = ? AND long = ?"
-        return joined(self.query(f"SELECT part, text FROM parts WHERE {where} ORDER BY part", serial, code, long))
-
-    def _clipped(self, serial: int, piece: _Piece, max_chars: int) -> str:
-        where = "FROM parts WHERE serial = ? AND stream = ? AND long = ?"
-        key = (serial, piece.code, piece.long)
-        last = self.query(f"SELECT part, length(text) {where} ORDER BY part DESC LIMIT 1", *key)
-        length = last[0][0] * PART + last[0][1] if last else 0
-        head = self.query(f"SELECT text {where} AND part < ? ORDER BY part", *key, -(-max_chars // PART))
-        return _with_omission("".join(text for (text,) in head), length, max_chars)
+    def _line(self, serial: int, piece: _Piece) -> StoredLine:
+        assert piece.long is not None
+        return StoredLine(self.query, serial, piece.code, piece.long)
 
     def _part(self, serial: int, code: int, row: int, part: int) -> str | None:
         where = "serial = ? AND stream = ? AND long = ? AND part = ?"
@@ -381,12 +371,9 @@ def _screen(log: _Log) -> str:
     return "\n".join(row if isinstance(row, str) else row.text() for row in log.rows)
 
 
-def _clipped_row(row: str | LongRow, max_chars: int | None) -> str:
+def _clipped_row(row: str | LongRow, max_chars: int | None, start_char: int) -> str:
     if isinstance(row, str):
-        return clip(row, max_chars)
-    return row.text() if max_chars is None else _with_omission(row.head(max_chars), row.length, max_chars)
-
-
-def _with_omission(head: str, length: int, max_chars: int) -> str:
-    """The line of `length` characters that begins with `head`, clipped."""
-    return f"{head[:max_chars]}…[{length - max_chars:,} chars omitted]" if length > max_chars else head
+        return clip(row, max_chars, start_char)
+    if max_chars is None and start_char == 1:
+        return row.text()
+    return clipped(row.slice, row.length, max_chars, start_char)

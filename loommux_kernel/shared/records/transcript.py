@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from loommux_kernel.shared.bundles import bundle_text, no_text_line
+from loommux_kernel.shared.bundles import bundle_text, shown_result, shown_text
 from loommux_kernel.shared.protocol import Counts, Stream
 from loommux_kernel.shared.records.database import CODES, Kind, Row
 from loommux_kernel.shared.records.stream_log import StreamLog
@@ -93,12 +93,11 @@ class Transcript:
         self._output()
         self.last_ordinal += 1
         self._regions.shown(self.last_ordinal)
-        text = bundle_text(bundle)
-        if text is not None and kind == "result" and number is not None:
+        shown = shown_text(bundle, self.last_ordinal)
+        if bundle_text(bundle) is not None and kind == "result" and number is not None:
             self._diverge()
-            self._put(self.last_ordinal, text, f"Out[{number}]: {text}")
+            self._put(self.last_ordinal, shown, shown_result(bundle, self.last_ordinal, number))
         else:
-            shown = no_text_line(bundle, self.last_ordinal) if text is None else text
             self._use(Stream.RESULT)
             self._put(self.last_ordinal, shown, shown)
         self._keep(self.last_ordinal, kind, bundle, metadata, display_id)
@@ -110,8 +109,7 @@ class Transcript:
 
     def update(self, ordinal: int, bundle: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
         """Replace a display's text where it still is, else append it; its bundle is replaced."""
-        text = bundle_text(bundle)
-        shown = no_text_line(bundle, ordinal) if text is None else text
+        shown = shown_text(bundle, ordinal)
         combined = self._combined()
         if not combined.terminal.replace_block(ordinal, shown):
             combined.terminal.block(ordinal, shown)

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e import http_driving
 from tests.e2e.driving import COMMAND, PATIENCE, Agent, Place, text_of, until
 from tests.e2e.http_driving import Session, web
-from tests.e2e.oracle import is_alive, kernel_of, started_by
+from tests.e2e.oracle import descriptors, is_alive, kernel_of, started_by
 
 pytestmark = [
     pytest.mark.anyio,
@@ -163,4 +163,4 @@ async def test_sixty_four_kernels_of_an_unprivileged_server_work_side_by_side(
         kernels = await pids(sessions)
         assert await pids(sessions) == kernels
         assert all(is_alive(psutil.Process(pid)) for pid in kernels)
-        assert psutil.Process(server.process.pid).num_fds() < 1024
+        assert descriptors(psutil.Process(server.process.pid)) < 1024

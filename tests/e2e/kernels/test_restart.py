@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.driving import PATIENCE, Agent, Place, attached, foreign, until
 from tests.e2e.http_driving import web
-from tests.e2e.oracle import is_alive, kernel_of, living_kernel_of, recorded, started_by
+from tests.e2e.oracle import descriptors, is_alive, kernel_of, living_kernel_of, recorded, started_by
 from tests.e2e.trees import below
 
 pytestmark = [
@@ -191,7 +191,7 @@ class Held:
         def look() -> Held:
             files = [f for f in place.files() if "/ipython" not in f]
             family = server.children(recursive=True)
-            return cls(server.num_fds(), len(family), len(files), server.num_threads(), server.memory_info().rss)
+            return cls(descriptors(server), len(family), len(files), server.num_threads(), server.memory_info().rss)
 
         seen = look()
         for _ in range(100):

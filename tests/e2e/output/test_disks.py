@@ -39,11 +39,12 @@ Store.apply = fault"""
 
 
 @pytest.fixture
-def small(tmp_path: Path, private_jupyter: Path) -> Iterator[Place]:
-    """A place whose temporary directory is a disk of 12 MiB."""
+def small(request: pytest.FixtureRequest, tmp_path: Path, private_jupyter: Path) -> Iterator[Place]:
+    """A place whose temporary directory is a disk of 12 MiB, or of so many bytes as a test wants."""
+    size = getattr(request, "param", FILL)
     disk = Path(tempfile.mkdtemp(prefix="lm-"))
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={FILL}", "tmpfs", disk], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True, check=False
     )
     try:
         if mounted.returncode:
@@ -100,6 +101,71 @@ async def test_a_full_disk_stops_no_cell_and_records_go_on_when_there_is_room(sm
         assert await lines_of(agent, execution=4) == [f"2 {i}" for i in range(3000)]
         assert await printed(agent, "print('recorded')") == "recorded"
         assert "process 2 " in await agent.text("restart")
+
+
+def fill(place: Place) -> Path:
+    """Leave no byte free on the small disk."""
+    filler = place.temporary / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(1 << 16))
+    with filler.open("ab", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(b"x")
+    return filler
+
+
+@pytest.mark.case("X11")
+async def test_on_a_full_disk_programs_and_descriptors_are_written_to_and_nothing_is_lost(small: Place) -> None:
+    async with serving(small) as agent:
+        assert await printed(agent, "!echo before") == "before"
+        filler = fill(small)
+        await agent.run("import os\nassert os.write(1, b'x' * 99_999 + b'\\n') == 100_000")
+        assert await printed(agent, "!seq 1 3") == "1\n2\n3"
+        await agent.run("!seq 1 100000\nassert _exit_code == 0")
+        await agent.run("!yes | head -c 2000000\nassert _exit_code == 0")
+        await agent.run("import subprocess\nprint(subprocess.run(['seq', '1', '100000']).returncode)")
+        assert await printed(agent, "os.system('echo there >&2')") == "there\nOut[7]: 0"
+        filler.unlink()
+        await recorded(agent, 6)
+        assert await lines_of(agent, execution=2) == ["x" * 99_999]
+        assert "[100,000 matching lines" in await agent.text("search_output", execution=4, query="^[0-9]+$")
+        assert await lines_of(agent, execution=4, range="99999:") == ["99999", "100000"]
+        assert "of 1,000,000]" in await agent.text("read_output", execution=5, line_range="-1:")
+        assert await lines_of(agent, execution=6, range="-2:") == ["100000", "0"]
+        assert await printed(agent, "!echo after") == "after"
+
+
+@pytest.mark.case("X11")
+async def test_programs_that_a_cell_starts_after_it_filled_the_disk_can_write(small: Place) -> None:
+    fills = """\
+import os
+try:
+    with open('filler', 'wb', buffering=0) as file:
+        while True: file.write(bytes(4096))
+except OSError: pass
+print(os.system('seq 1 100000'))"""
+    async with serving(small) as agent:
+        await agent.run(f"%cd -q {small.temporary}")
+        await agent.run(fills)
+        await agent.run("os.unlink('filler')")
+        await recorded(agent, 2)
+        assert "[100,001 matching lines" in await agent.text("search_output", execution=2, query="^[0-9]+$")
+
+
+@pytest.mark.case("X11")
+@pytest.mark.parametrize("small", [64 << 20], indirect=True)
+async def test_what_a_program_writes_without_end_on_a_full_disk_is_bounded_and_that_is_said(small: Place) -> None:
+    async with serving(small) as agent:
+        await agent.run("import os, resource")
+        filler = fill(small)
+        await agent.run("%%loommux --wait 60 --silence 60\nos.system('yes 2>&1')")
+        filler.unlink()
+        await recorded(agent, 2)
+        found = await agent.text("search_output", execution=2, query="after it failed]")
+        assert "[the disk is full and 64 MiB of this waited in memory: what programs wrote to fd 1" in found
+        assert int(await printed(agent, "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")) < 800_000
+        assert await printed(agent, "!echo after") == "after"
 
 
 @pytest.mark.parametrize("kind", FAULTS)

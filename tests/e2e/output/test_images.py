@@ -11,7 +11,7 @@ import pytest
 from mcp_types import CallToolResult, ImageContent
 from PIL import Image
 
-from tests.e2e.driving import ERAS, Agent, Place, text_of
+from tests.e2e.driving import ERAS, Agent, Place, Start, text_of
 from tests.e2e.http_driving import web
 from tests.e2e.shown import outline, printed
 
@@ -72,9 +72,49 @@ async def test_figures_stand_in_order_with_the_text_around_them(agent: Agent) ->
 
 @pytest.mark.case("M13")
 async def test_a_figure_that_a_cell_leaves_open_is_shown_and_twelve_are_twelve(agent: Agent) -> None:
-    source = "import matplotlib.pyplot as plt\nfor i in range(12): plt.subplots(figsize=(2, 1))"
+    source = "import matplotlib.pyplot as plt\nfor i in range(12): plt.subplots(figsize=(2 + i, 1))"
     result = await ran(agent, source)
     assert [meta(block)["display_ordinal"] for block in images(result)] == list(range(1, 13))
+
+
+@pytest.mark.case("N12")
+@pytest.mark.parametrize("inherited", ["Agg", "TkAgg", "svg", "module://matplotlib_inline.backend_inline"])
+async def test_an_inherited_backend_hides_no_figure(start: Start, place: Place, inherited: str) -> None:
+    place.more["MPLBACKEND"] = inherited
+    async with start() as agent:
+        plot = "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); ax.plot([1, 2])"
+        assert len(images(await ran(agent, f"{plot}\nplt.show()"))) == 1
+        assert len(images(await ran(agent, "fig"))) == 1
+        assert inherited in await printed(agent, "!echo $MPLBACKEND"), "programs have it as it was"
+
+
+@pytest.mark.case("N12")
+async def test_of_a_backend_that_a_cell_chose_it_is_said_that_it_shows_nothing(agent: Agent) -> None:
+    try:
+        source = (
+            "import matplotlib\nmatplotlib.use('Agg')\nfrom matplotlib.pyplot import close, plot, show as see, gcf\n"
+        )
+        assert await printed(agent, f"%%loommux --wait 60 --silence 60\n{source}plot([1, 2]); see()") == (
+            "[1 figure is not in this result: matplotlib's backend is Agg. %matplotlib inline shows figures; so does a"
+            " figure as the last value of a cell]"
+        )
+        assert len(images(await ran(agent, "gcf()"))) == 1
+        assert await printed(agent, "gcf().savefig('saved.png'); close('all'); see()") == ""
+        assert len(images(await ran(agent, "%matplotlib inline\nplot([1, 2])\nsee()"))) == 1
+    finally:
+        await agent.text("restart")
+
+
+@pytest.mark.case("X33")
+async def test_a_figure_that_a_cell_shows_twice_is_sent_once(agent: Agent) -> None:
+    figure = "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(figsize=(2, 1)); ax.plot([1, 2])"
+    same = "[display 2: the same image as display 1]"
+    for end in ("\nfig", "\nplt.show()\nfig"):
+        result = await ran(agent, figure + end)
+        assert len(images(result)) == 1 and text_of(result).count(same) == 1
+    assert images(await agent.call("wait")) == images(result), "that is said again, not sent again"
+    other = await ran(agent, f"{figure}\nplt.show()\nax.plot([3, 1])\nfig")
+    assert len(images(other)) == 2 and same not in text_of(other)
 
 
 async def test_images_come_with_every_later_wait_and_with_a_text_that_is_omitted(agent: Agent) -> None:
@@ -188,7 +228,9 @@ PLOT = (
 async def test_a_bundle_of_megabytes_costs_a_line(agent: Agent) -> None:
     shown = await printed(agent, PLOT.format(plain=""))
     assert shown == "[display 1: application/vnd.plotly.v1+json 3.0 MB, text/html 3.0 MB; no text form]"
-    assert await printed(agent, PLOT.format(plain=", 'text/plain': 'Figure'")) == "Figure"
+    assert await printed(agent, PLOT.format(plain=", 'text/plain': 'Figure'")) == (
+        "Figure\n[display 1: also application/vnd.plotly.v1+json 3.0 MB, text/html 3.0 MB; not shown]"
+    )
 
 
 async def test_a_frame_of_a_hundred_thousand_rows_is_its_short_form(agent: Agent) -> None:

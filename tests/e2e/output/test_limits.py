@@ -123,7 +123,10 @@ async def test_one_line_of_fifty_megabytes_is_there_and_can_be_searched_in_littl
     before = memory(host), memory(kernel)
     result = await agent.run(f"{PATIENT}print('y' * 25_000_000 + 'middle' + 'y' * 25_000_000)")
     assert "Output omitted: 1 line, 50,000,007 characters, " in result
-    assert await agent.text("read_output", max_chars=5) == "[lines 1–1 of 1]\nyyyyy…[50,000,001 chars omitted]"
+    assert await agent.text("read_output", max_chars=5) == (
+        "[lines 1–1 of 1, characters 1–5 of 50,000,006; start_char=6 reads on]\nyyyyy…[50,000,001 chars omitted]"
+    )
+    assert (await agent.text("read_output", max_chars=8, start_char=25_000_000)).split("\n")[1].startswith("ymiddley…[")
     for query, matches in (("middle", 1), ("m[a-z]{4}e|zebra", 1), ("none", 0)):
         found = await agent.text("search_output", query=query, max_chars=5)
         heading = f"[{matches} matching line{'s' * (matches != 1)}, {matches} match{'es' * (matches != 1)}, of 1]"

@@ -15,7 +15,7 @@ TEXTS = {
     "colours": (r"print('\x1b[31mred\x1b[0m and \x1b[1;4mbold\x1b[m')", "red and bold"),
     "a hyperlink": (r"print('\x1b]8;;https://x.org\x1b\\here\x1b]8;;\x1b\\.')", "here."),
     "a title": (r"print('\x1b]0;title\x07text')", "text"),
-    "NUL, bell, C1": (r"print('a\x00b\x07c\x85d\x9bK\x7fe')", "abcdKe"),
+    "NUL, bell, C1": (r"print('a\x00b\x07c\x85d\x9bK\x7fe')", "abcde"),
     "a sequence in two writes": (r"print('a\x1b', end='', flush=True); print('[31mb')", "ab"),
     "half a character in two writes": (
         r"import sys; sys.stdout.buffer.write(b'\xc3'); sys.stdout.flush(); sys.stdout.buffer.write(b'\xa9\n');",
@@ -41,7 +41,7 @@ TEXTS = {
     "backspaces": (r"print('abc\b\bX')", "aXc"),
     "a repr with controls": (
         "class Odd:\n    def __repr__(self): return '\\x1b[31mred\\x00\\r\\nline'\nprint(end='')\nOdd()",
-        "Out[{number}]: red\nline",
+        "Out[{number}]:\nred\nline",
     ),
 }
 

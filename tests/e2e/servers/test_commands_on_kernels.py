@@ -90,6 +90,18 @@ async def test_a_cell_runs_with_its_output_its_exit_code_and_word_to_the_agent(s
         assert "4 cells were run by others" in told and "command line" in told
 
 
+@pytest.mark.case("X18")
+async def test_lines_that_are_too_much_for_one_answer_are_shown_whole(server: Web, shell: Shell) -> None:
+    async with server.agent(**{"X-Loommux-Resource": "long"}) as one:
+        await one.run("print('first'); print('é' * 500_000); print('last'); print('tail')")
+        _, shown, _ = await shell("logs", "/long", "--lines", "1:3")
+        assert shown == "first\n" + "é" * 500_000 + "\nlast\n"
+        many = "for n in range(50_000): print('line', n)"
+        await one.run(f"%%loommux --wait 60 --silence 60\n{many}")
+        _, shown, _ = await shell("logs", "/long", "--lines=-40000:")
+        assert shown == "".join(f"line {n}\n" for n in range(10_000, 50_000))
+
+
 async def test_a_long_cell_goes_on_is_followed_and_interrupted(server: Web, shell: Shell) -> None:
     code, _, said = await shell("run", "--kernel", "report", "--wait", "1", "import time\nprint('a')\ntime.sleep(50)")
     assert code == 4 and "goes on" in said

@@ -118,6 +118,7 @@ async def test_a_token_opens_a_server_and_a_wrong_one_is_told(place: Place, line
     token.write_text("s3cret-of-this-test-0123456789abcdef\n")
     token.chmod(0o600)
     wrong.write_text("another")
+    wrong.chmod(0o600)
     configure(place, f"auth_token_file = {str(token)!r}")
     async with web(place) as server:
         client = await lines(url(server), "--token-file", str(token), command=CONNECT).open()

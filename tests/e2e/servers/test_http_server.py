@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.e2e.driving import Place, configure, until
+from tests.e2e.driving import PATIENCE, Place, configure, until
 from tests.e2e.http_driving import ACCEPT, Session, initialize, refused_start, start, web
 
 pytestmark = [
@@ -160,9 +161,12 @@ async def test_also_when_it_listens_on_a_unix_socket_and_another_address_was_inh
 
 #: Where a cell finds the secret: arguments and environments of all processes, and what the server wrote for its kernel.
 SECRETS = """\
-import glob, os, sys
+import glob, os
+from urllib.parse import unquote
+server = os.path.dirname(unquote(os.environ["LOOMMUX_CONTROL_URL"].removeprefix("http+unix://")))
+assert len(os.listdir(server)) > 3
 paths = glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ")
-paths += [path for path in glob.glob(os.path.dirname(sys.argv[1]) + "/**", recursive=True) if os.path.isfile(path)]
+paths += [path for path in glob.glob(server + "/**", recursive=True) if os.path.isfile(path)]
 def holds(path):
     try: return b"correct-horse" + b"-battery" in open(path, "rb").read()
     except OSError: return False
@@ -175,6 +179,7 @@ def holds(path):
 @pytest.mark.case("S02", "S05")
 async def test_a_given_token_opens_every_route_and_is_never_shown(place: Place) -> None:
     (place.workspace / "token").write_text("correct-horse-battery\n")
+    (place.workspace / "token").chmod(0o600)
     configure(place, f"auth_token_file = {str(place.workspace / 'token')!r}")
     good = {"Authorization": "Bearer correct-horse-battery"}
     async with web(place) as server, server.http() as http:
@@ -285,3 +290,41 @@ async def test_an_idle_server_sleeps(place: Place) -> None:
             await asyncio.sleep(3)
             woken = await asyncio.to_thread(switches) - before
             assert woken <= 6, f"{woken} times in 3 s"
+
+
+async def told(http: httpx2.AsyncClient, ends: int) -> str:
+    """All that the feed tells, up to so many ends of calls."""
+    lines: list[str] = []
+    async with asyncio.timeout(PATIENCE), http.stream("GET", "/api/events?recent=1000") as stream:
+        async for line in stream.aiter_lines():
+            lines.append(line)
+            if lines[-2:-1] == ["event: call_ended"]:
+                ends -= 1
+            if not ends:
+                return "\n".join(lines)
+    raise AssertionError("\n".join(lines))
+
+
+@pytest.mark.case("X15")
+async def test_a_handle_is_told_to_its_caller_and_to_nobody_else(place: Place) -> None:
+    async with web(place) as server, server.http() as http, server.agent("2026-07-28") as agent:
+        [handle] = re.findall(r"kernel=(k_\S+)", await agent.run("1"))
+        cut = "%%loommux --wait 0.2 --silence 0.2\nimport time; time.sleep(1)"
+        calls = [
+            await agent.refusal("run_cell", freeform="2"),  # kernel_required: names it
+            await agent.refusal("run_cell", freeform="2", kernel=f"{handle}x"),  # kernel_not_found
+            await agent.refusal("run_cell", freeform="%%loommux --attach lab\n2", kernel=handle),
+            await agent.text("run_cell", freeform=cut, kernel=handle),
+            await agent.text("wait", kernel=handle, timeout_seconds=30),
+            await agent.text("status", kernel=handle),
+            await agent.refusal("run_cell", freeform=f"%%loommux --attach {handle} --create\n2"),  # as a name
+        ]
+        assert any(handle in text for text in calls)
+        seen = await told(http, len(calls) + 1)
+        resources = (await http.get("/api/resources")).json()["resources"]
+        views = [seen, json.dumps(resources), place.log()]
+        for one in resources:
+            for view in ("", "/status", "/executions", "/notices", "/notebook"):
+                views.append((await http.get(f"/api/resources/{one['resource_id']}{view}")).text)
+    assert not [view for view in views if handle in view]
+    assert "kernel_required: pass kernel=k_" in seen

@@ -75,7 +75,7 @@ async def test_cells_run_and_nothing_of_the_surroundings_is_in_their_output(
 async def test_without_descriptors_for_another_kernel_that_one_is_refused_and_the_others_go_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.e2e.http_driving.COMMAND", ["sh", "-c", 'ulimit -n 58; exec "$@"', "sh", *COMMAND])
+    monkeypatch.setattr("tests.e2e.http_driving.COMMAND", ["sh", "-c", 'ulimit -n 72; exec "$@"', "sh", *COMMAND])
     async with web(place) as server, server.http() as http:
         sessions: list[Session] = []
         refused, session = "", await Session.open(http)

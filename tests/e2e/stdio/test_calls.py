@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from pathlib import Path
 
 import anyio
 import pytest
@@ -27,12 +28,17 @@ async def running(agent: Agent, execution: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_of_two_cells_sent_together_one_runs_and_one_is_told(start: Start, mode: str) -> None:
+async def test_of_two_cells_sent_together_one_runs_and_one_is_told(start: Start, tmp_path: Path, mode: str) -> None:
     async with start(mode=mode) as agent:
-        await agent.run("ran = []")
+        await agent.run("import os, time\nran = []")
         for round in range(50):
-            pair = [f"ran.append(({round}, {one})); import time; time.sleep(0.02)" for one in range(2)]
-            results = await asyncio.gather(*(agent.call("run_cell", freeform=source) for source in pair))
+            refused = tmp_path / str(round)  # the one that runs goes on until the other was answered
+            until_then = f"while not os.path.exists({str(refused)!r}): time.sleep(0.001)"
+            pair = [f"ran.append(({round}, {one}))\n{until_then}" for one in range(2)]
+            calls = [asyncio.create_task(agent.call("run_cell", freeform=source)) for source in pair]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            refused.touch()
+            results = await asyncio.gather(*calls)
             assert sorted(result.is_error for result in results) == [False, True]
         assert ": 50" in await agent.run("len(ran)")
 

@@ -72,6 +72,20 @@ async def test_every_refusal_of_every_route_has_one_shape(http: httpx2.AsyncClie
     assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
+@pytest.mark.case("X09", "X13")
+async def test_what_the_system_refuses_is_an_answer_and_the_next_request_works(
+    server: HttpServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.app._api.fleet, "snapshots", refused)
+        message = assert_refused(await http.get("/api/resources"), 503, "system_error")
+    assert "its part of GET /api/resources: [Errno 24] Too many open files." in message
+    assert (await http.get("/api/resources")).json() == {"resources": []}
+
+
 async def _refused_alike(http: httpx2.AsyncClient, endpoint: Endpoint) -> None:
     assert_refused(await ask(http, endpoint, headers={"Host": "evil.example"}), 421)
     assert_refused(await ask(http, endpoint, headers={"Origin": "http://evil.example"}), 403)
@@ -94,7 +108,11 @@ async def _refused_alike(http: httpx2.AsyncClient, endpoint: Endpoint) -> None:
 async def test_every_route_needs_the_token(tmp_path: Path) -> None:
     rules = access("127.0.0.1", "secret-token", auth=True)
     async with http_server(tmp_path, rules=rules) as server, server.http() as http:
+        # What a browser asks before its login, which says nothing of anybody.
+        assert (await http.get("/api/login")).json() == {"by": "token"}
         for endpoint in ROUTES:
+            if (endpoint.method, endpoint.path) == ("GET", "/api/login"):
+                continue
             for headers in ({}, {"Authorization": "Bearer secret-toke"}):
                 assert_refused(await ask(http, endpoint, headers=headers), 401, "unauthorized")
         assert_refused(await http.post("/mcp", json={}), 401)
@@ -141,7 +159,7 @@ async def test_a_snapshot_has_all_that_the_contract_lists(server: HttpServer, ht
         "resource_id", "name", "scope", "home", "state", "kernel_state", "kernel_pid", "process", "busy",
         "current_execution", "recent_execution", "execution_count", "idle_since", "leases", "lease_count",
         "retention_remaining_seconds", "attached_clients", "rss_bytes", "cpu_percent", "connection_file",
-        "attach_command",
+        "attach_command", "qtconsole_command",
     } <= set(snapshot)  # fmt: skip
     assert (snapshot["name"], snapshot["scope"], snapshot["state"]) == ("lab", "named", "idle")
     assert snapshot["recent_execution"]["execution"] == snapshot["execution_count"] == 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import zmq
 
 from loommux_host import cli
 from loommux_host.command_line import catalogue, reach, server_options
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 #: What a command or a client may repeat of what its server says.
 SERVERS_WORDS = set().union(refusals.REFUSALS, status_words.INTERRUPTS, status_words.KERNELS)
 #: What only commands need; a server that starts has none of it.
-FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.reporting")
+FOREIGN_TO_A_START = ("argcomplete", "tomlkit", "httpx2", "difflib", "loommux_host.command_line.reach")
 
 
 @pytest.mark.parametrize("name", catalogue.COMMANDS)
@@ -73,9 +74,12 @@ def test_a_server_that_has_ended_is_named_as_people_know_it(tmp_path: Path) -> N
 
 
 def test_the_command_to_attach_is_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    for there, command in ((True, f"{sys.executable} -m jupyter_console"), (False, "jupyter console")):
-        monkeypatch.setattr(inspection, "_has_console", lambda there=there: there)
-        assert inspection.attach_command("/k.json") == f"{command} --existing /k.json"
+    monkeypatch.setattr(inspection, "_has", lambda module: True)
+    assert inspection.attach_command("/k.json") == f"{sys.executable} -m jupyter_console --existing /k.json"
+    assert inspection.qtconsole_command("/k.json") == f"{sys.executable} -m qtconsole --existing /k.json"
+    monkeypatch.setattr(inspection, "_has", lambda module: False)
+    assert inspection.attach_command("/k.json") == "jupyter console --existing /k.json"
+    assert inspection.qtconsole_command("/k.json") == "jupyter qtconsole --existing /k.json"
 
 
 def test_a_word_that_is_no_command_is_told_with_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +125,17 @@ def test_a_servers_start_pays_for_no_command() -> None:
     code = f"{start}; print([m for m in {FOREIGN_TO_A_START} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.case("X10")
+def test_nothing_but_reporting_writes_to_a_terminal() -> None:
+    """What it writes cannot act there; a line end is all that anybody else may say."""
+    direct = re.compile(r"\bprint\(|sys\.std(?:out|err)\.(?:buffer\.)?write\((?!\"\\n\"\)|completion_code|visible)")
+    folders = ("bridge", "command_line", "commands", "diagnosis", "jupyter")
+    files = [path for folder in folders for path in (ROOT / "loommux_host" / folder).glob("*.py")]
+    found = {path.name: direct.findall(path.read_text()) for path in [*files, ROOT / "loommux_host" / "cli.py"]}
+    found["reporting.py"] = []
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_every_status_word_of_a_command_is_in_the_reference_and_used() -> None:
@@ -170,6 +185,37 @@ def test_doctor_looks_at_the_rest_of_a_refused_configuration(home: Path, capsys:
     assert found["configuration"]["grade"] == "bad"
     assert found["configuration"]["text"].startswith("config_unknown_setting: ")
     assert "trial" not in found
+
+
+@pytest.mark.case("X14")
+@pytest.mark.parametrize(
+    ("token", "mode", "said"), [("long-enough-to-be-one", 0o644, "chmod 600"), ("abcde", 0o600, "16")]
+)
+def test_doctor_says_what_is_wrong_with_a_token(
+    home: Path, capsys: pytest.CaptureFixture[str], token: str, mode: int, said: str
+) -> None:
+    (home / ".loommux").mkdir(mode=0o700)
+    (home / ".loommux" / "config.py").write_text("auth_token_file = 'token'")
+    (home / ".loommux" / "token").write_text(token)
+    (home / ".loommux" / "token").chmod(mode)
+    code, found = doctor("--no-trial", capsys=capsys)
+    assert code == 1
+    assert said in found["configuration"]["text"]
+
+
+@pytest.mark.case("X07")
+def test_doctor_says_who_can_hear_kernels_that_are_reached_over_tcp(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no kernel listens on a port" in doctor("--no-trial", capsys=capsys)[1]["transport"]["text"]
+    (home / ".loommux").mkdir(mode=0o700)
+    (home / ".loommux" / "config.py").write_text("kernel_transport = 'tcp'")
+    assert "encrypted" in doctor("--no-trial", capsys=capsys)[1]["transport"]["text"]
+    monkeypatch.setattr(zmq, "has", lambda capability: False)
+    code, found = doctor("--no-trial", capsys=capsys)
+    assert code == 1
+    assert found["transport"]["grade"] == "bad"
+    assert "every account of this machine can read all cells" in found["transport"]["text"]
 
 
 def test_doctor_says_what_is_wrong_and_how_to_mend_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,9 @@ def test_over_http_the_kernel_to_share_goes_into_the_hosts_headers() -> None:
 def test_a_host_that_only_starts_programs_and_a_server_with_a_token_are_reached_through_connect(project: Path) -> None:
     token = project / "token"
     token.write_text("secret")
+    token.chmod(0o644)
+    assert install("--client", "codex", "--http", URL, "--token-file", "token") == 2
+    token.chmod(0o600)
     assert install("--client", "claude-desktop", "--http", URL) == 0
     assert written("claude-desktop", "user")["args"][-5:] == [LOOMMUX, "connect", URL, "--resource", "report"]
     assert install("--client", "codex", "--http", URL, "--token-file", "token") == 0

@@ -75,7 +75,7 @@ async def test_a_busy_kernel_says_what_runs_and_runs_nothing(
     assert outcome.view.number == 1
     script.go.set()
     assert ran(await first).view.state is State.COMPLETED
-    assert [r.source for r in RecordReader(kernel.lives()[0].records).executions()] == ["hold"]
+    assert [r.source for r in RecordReader(kernel.lives()[0].records.path).executions()] == ["hold"]
 
 
 async def test_of_two_cells_sent_together_one_runs_and_one_is_told(kernel: Kernel) -> None:
@@ -348,7 +348,7 @@ async def test_a_death_ends_every_wait_with_what_was_recorded(
     assert outcome.view.state is State.KILLED
     assert outcome.life.death is not None
     assert (outcome.life.death.cause, outcome.life.death.signal) == ("signal", "SIGKILL")
-    assert RecordReader(life.records).tail(running.serial, Stream.COMBINED, 5) == ["last words"]
+    assert RecordReader(life.records.path).tail(running.serial, Stream.COMBINED, 5) == ["last words"]
     [entry] = kernel.journal.deaths()
     assert (entry.lost, entry.on_purpose) == (1, False)
     assert kernel.state == "stopped"
@@ -406,7 +406,7 @@ async def test_a_cell_that_started_before_and_nobody_heard_of_is_told_when_the_c
     assert outcome.view.source == "hold"
     script.go.set()
     await task
-    assert [r.source for r in RecordReader(kernel.lives()[0].records).executions()] == ["hold"]
+    assert [r.source for r in RecordReader(kernel.lives()[0].records.path).executions()] == ["hold"]
 
 
 async def test_of_a_cell_that_keeps_the_kernel_from_telling_its_note_tells(

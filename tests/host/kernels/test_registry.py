@@ -73,10 +73,15 @@ async def test_renaming_numbers_a_taken_name_and_keeps_its_own(registry: Registr
     assert registry.find("report-2") is two
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a/b", "a\nb", "x" * 257])
+@pytest.mark.case("X23")
+@pytest.mark.parametrize("name", ["", "  ", "a/b", "a\nb", "x" * 257, "new", "k_abc", "k_", "k_rI1RIZHjbFoFLPq5SB8vmw"])
 async def test_names_that_are_none_are_refused(registry: Registry, name: str) -> None:
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidName, match="new and what begins with k_ mean other things"):
         registry.open(name)
+    kernel = registry.open("fine").kernel
+    with pytest.raises(InvalidName):
+        registry.rename(kernel, name)
+    assert kernel.name == "fine"
 
 
 async def test_no_more_kernels_than_allowed_are_opened(registry: Registry) -> None:

@@ -38,31 +38,45 @@ class Heard:
         return self.lines
 
 
+async def at_once() -> None:
+    """Nothing is in flight."""
+
+
 async def test_lines_come_whole_and_in_order_however_they_were_cut(pipe: tuple[int, int]) -> None:
     read, write = pipe
     heard = Heard()
-    Reader(read, heard.lines.append, heard.ended.set)
-    for piece in (b"on", b"e\ntwo\n\nth", b"ree\n", b"not a line"):
+    Reader(read, heard.lines.append, heard.ended.set, at_once)
+    for piece in (b"on", b"e\ntwo\n\nth", b"ree\n", b"fo", b"ur"):
         os.write(write, piece)
         await asyncio.sleep(0)
     os.close(write)
-    assert await heard.all() == [b"one", b"two", b"", b"three"]
+    assert await heard.all() == [b"one", b"two", b"", b"three", b"four"]
 
 
-async def test_a_regular_file_can_be_the_clients_end(tmp_path: Path) -> None:
+@pytest.mark.case("X17")
+@pytest.mark.parametrize("end", ["\n", ""])
+async def test_the_lines_of_a_file_come_one_by_one_and_the_last_with_the_end(tmp_path: Path, end: str) -> None:
     file = tmp_path / "requests"
-    file.write_bytes(b"one\ntwo\n")
+    file.write_text(f"one\ntwo\nthree{end}")
     fd = os.open(file, os.O_RDONLY)
     heard = Heard()
-    Reader(fd, heard.lines.append, heard.ended.set)
-    assert await heard.all() == [b"one", b"two"]
+    had: list[int] = []
+
+    async def answered() -> None:
+        had.append(len(heard.lines))
+        assert not heard.ended.is_set()
+        await asyncio.sleep(0)
+
+    Reader(fd, heard.lines.append, heard.ended.set, answered)
+    assert await heard.all() == [b"one", b"two", b"three"]
+    assert had == [1, 2]
     os.close(fd)
 
 
 async def test_a_closed_reader_gives_nothing_more(pipe: tuple[int, int]) -> None:
     read, write = pipe
     heard = Heard()
-    reader = Reader(read, heard.lines.append, heard.ended.set)
+    reader = Reader(read, heard.lines.append, heard.ended.set, at_once)
     os.write(write, b"one\n")
     reader.close()
     await asyncio.sleep(0)

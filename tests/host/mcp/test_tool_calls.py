@@ -39,8 +39,8 @@ async def test_arguments_reach_the_service_checked_and_with_their_defaults() -> 
     name, _, values = service.asked[0]
     assert name == "read_output"
     assert values == {
-        "execution": 7, "stream": Stream.STDERR, "line_range": None, "max_chars": None, "process": None,
-        "kernel": None,
+        "execution": 7, "stream": Stream.STDERR, "line_range": None, "start_char": 1, "max_chars": None,
+        "process": None, "kernel": None,
     }  # fmt: skip
 
 
@@ -124,3 +124,34 @@ async def test_a_cancelled_call_is_cancelled_in_the_service() -> None:
 def test_a_progress_message_has_the_elapsed_time_and_the_last_line() -> None:
     assert progress_message(75.0, "epoch 12") == "75.0 s · epoch 12"
     assert progress_message(4.0, "") == "4.0 s"
+
+
+@pytest.mark.case("X09")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+        (OSError(24, "Too many open files"), "[Errno 24] Too many open files"),
+        (MemoryError(), "there is no memory left"),
+    ],
+)
+async def test_what_the_system_refuses_is_an_answer(error: Exception, said: str) -> None:
+    class Refused(FakeService):
+        async def status(self, *_: Any, **__: Any) -> Answer:
+            raise error
+
+    outcome = await calls_on(Refused(refusal()), structured=True).call(me, "status", {})
+    assert outcome.result["isError"] is True
+    assert outcome.result["content"][0]["text"].startswith(
+        f"system_error: the server could not do its part of status: {said}."
+    )
+    assert outcome.result["structuredContent"]["status"] == "system_error"
+
+
+async def test_a_fault_of_ours_is_not_said_to_be_the_systems() -> None:
+    class Broken(FakeService):
+        async def status(self, *_: Any, **__: Any) -> Answer:
+            raise RuntimeError("a fault")
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        await calls_on(Broken(refusal())).call(me, "status", {})

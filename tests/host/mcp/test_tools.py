@@ -22,7 +22,8 @@ CONTRACT = {
     "status": {"kernel": None},
     "execution_status": {"execution": None, "process": None, "kernel": None},
     "read_output": {
-        "execution": None, "stream": "combined", "line_range": None, "max_chars": None, "process": None, "kernel": None,
+        "execution": None, "stream": "combined", "line_range": None, "start_char": 1, "max_chars": None,
+        "process": None, "kernel": None,
     },
     "search_output": {
         "query": None, "execution": None, "stream": "combined", "query_mode": "auto", "context_before": 0,

@@ -98,7 +98,7 @@ def test_the_servers_directory_is_private_short_and_gone_at_the_end(short_tempor
     assert stat.S_IMODE(server.path.stat().st_mode) == 0o700
     assert stat.S_IMODE(server.path.parent.stat().st_mode) == 0o700
     files = KernelFiles(server, "12345678-9", "x")
-    assert len(os.fsencode(files.directory / "s-5")) <= SOCKET_PATH_BYTES
+    assert len(os.fsencode(files.directory / "9999" / "p")) <= SOCKET_PATH_BYTES
     files.remove()
     server.remove()
     assert not list(short_temporary.iterdir())
@@ -208,6 +208,25 @@ def test_what_dead_servers_left_is_removed_and_living_ones_are_spared(
     living.remove()
     for path in private_jupyter.iterdir():
         path.unlink()
+
+
+@pytest.mark.case("X03")
+def test_a_removal_that_was_cut_off_is_finished_by_the_next_server(
+    short_temporary: Path, private_jupyter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = create_server_directory()
+    KernelFiles(dead, "22222222-x", "x").add_process(1)
+
+    def cut_off(path: Path, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(files_module.shutil, "rmtree", cut_off)
+        dead.remove()
+    os.close(dead.lock)
+    (dead.path.parent / "12345678").mkdir()  # of a server that was killed before it had an owner
+    clean_up_after_dead_servers()
+    assert not dead.path.parent.exists()
 
 
 # -- environment -------------------------------------------------------------------

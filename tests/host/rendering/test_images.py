@@ -220,14 +220,14 @@ def test_a_photograph_is_turned_upright_when_it_is_scaled() -> None:
 
 
 def test_at_most_twenty_images_are_shown_and_the_others_named() -> None:
-    displays = [display({"image/png": encoded(drawing(20, 20))}, n) for n in range(1, 25)]
+    displays = [display({"image/png": encoded(drawing(20 + n, 20))}, n) for n in range(1, 25)]
     done = pieces(displays, 7, BUDGET)
     assert [p.ordinal for p in done if p.image] == list(range(1, 21))
     assert done[-1].text == ("[images left out (a result holds 20): displays 21–24; show them in a cell of their own]")
 
 
 def test_when_there_is_little_room_fewer_images_are_shown_not_unreadable_ones() -> None:
-    displays = [display({"image/png": encoded(noise(300, 300))}, n) for n in range(1, 13)]
+    displays = [display({"image/png": encoded(noise(300 + n, 300))}, n) for n in range(1, 13)]
     done = pieces(displays, 7, 60_000)
     shown = [p for p in done if p.image]
     assert 0 < len(shown) < 12 and all(max(opened(p.image).size) >= 32 for p in shown)
@@ -236,11 +236,12 @@ def test_when_there_is_little_room_fewer_images_are_shown_not_unreadable_ones() 
 
 
 def test_small_images_stay_whole_and_the_large_ones_share_the_rest() -> None:
-    small, large = encoded(drawing()), encoded(noise(900, 900))
-    displays = [display({"image/png": large if n % 2 else small}, n) for n in range(1, 9)]
+    made = [noise(900 + n, 900) if n % 2 else drawing(640 + n) for n in range(1, 9)]
+    small = [len(encoded(image)) for image in made[1::2]]
+    displays = [display({"image/png": encoded(image)}, n) for n, image in enumerate(made, 1)]
     done = pieces(displays, 7, BUDGET)
     sizes = [len(p.image.data) for p in done if p.image]
-    assert sizes[1::2] == [len(small)] * 4
+    assert sizes[1::2] == small
     assert max(sizes[::2]) < 1.3 * min(sizes[::2]) and 0.6 * BUDGET < sum(sizes) <= BUDGET
 
 
@@ -271,11 +272,25 @@ def test_images_and_their_lines_never_need_more_than_the_budget(
     assert not shapes or named, "every display is shown or named"
 
 
+@pytest.mark.case("X33")
+def test_identical_images_of_one_result_are_sent_once_and_the_others_named() -> None:
+    figure, other = encoded(drawing()), encoded(drawing(320))
+    displays = [display({"image/png": data}, n, n) for n, data in enumerate([figure, other, figure + "\n", figure], 1)]
+    done = pieces(displays, 7, BUDGET)
+    assert [p.ordinal for p in done if p.image] == [1, 2]
+    assert [p.text for p in done if not p.image] == [f"[display {n}: the same image as display 1]" for n in (3, 4)]
+    large = encoded(noise(2_100, 90))
+    scaled = pieces([display({"image/png": large}, 1), display({"image/png": large}, 2)], 7, BUDGET)
+    assert [bool(p.image) for p in scaled] == [True, False]
+    asked = [display({"image/png": figure}, 1, detail="low"), display({"image/png": figure}, 2, detail="high")]
+    assert all(p.image for p in pieces(asked, 7, BUDGET)), "they were asked for differently"
+
+
 def test_an_image_stands_between_the_text_before_and_after_it() -> None:
     body = "one\n<Figure>\ntwo\nthree\n"
-    figure = {"image/png": encoded(drawing())}
+    figure, second, third = ({"image/png": encoded(drawing(640 + n))} for n in range(3))
     broken = {"image/png": "broken"}
-    shown = [(figure, 1, 2), (figure, 2, 2), (broken, 3, 3), (figure, 4, 4)]
+    shown = [(figure, 1, 2), (second, 2, 2), (broken, 3, 3), (third, 4, 4)]
     figures = [display(bundle, ordinal, line) for bundle, ordinal, line in shown]
     answer = cell(body, displays=figures, notices=[Notice("told")])
     blocks = rendered(answer).blocks
@@ -306,7 +321,7 @@ def test_images_come_also_when_the_text_is_omitted() -> None:
 
 @pytest.mark.parametrize("structured", [False, True])
 def test_text_and_images_together_fit_into_one_message(structured: bool) -> None:
-    figures = [display({"image/png": encoded(noise(700, 700))}, n, line=n) for n in range(1, 13)]
+    figures = [display({"image/png": encoded(noise(700 + n, 700))}, n, line=n) for n in range(1, 13)]
     for body in ("x" * 60_000 + "\n", "漢" * 60_000, "short\n" * 100):
         made = rendered(cell(body, full_output=True, displays=figures), structured)
         assert wire(made) <= 1_000_000

@@ -17,7 +17,7 @@ from loommux_host.rendering.excerpts import last_lines
 from loommux_host.rendering.images import ImageBlock
 from loommux_host.rendering.message import Rendered, TextBlock, render
 from loommux_host.token_counting.vocabulary import SHIPPED, Vocabulary
-from loommux_kernel.shared.lines import LineRange
+from loommux_kernel.shared.lines import LineRange, clip
 from loommux_kernel.shared.protocol import Counts, State, Stream
 from loommux_kernel.shared.record_types import SearchResult
 from tests.host.answers import KERNEL, NOW, cell, counts, execution, fields_of, rendered, text_of
@@ -94,8 +94,35 @@ def test_a_single_line_that_is_too_long_is_read_with_max_chars() -> None:
     assert 'read_output(execution=7, line_range="1:1", max_chars=180000)' in text
     assert text.splitlines()[-1] == "x" * 199 + "…"
     assert text.count("x" * 199) == 1, "the one line stands there once"
-    clipped = read(["x" * 1_000_000], max_chars=180_000)
+    clipped = read([clip("x" * 1_000_000, 180_000)], max_chars=180_000)
     assert text_of(clipped).endswith("…[820,000 chars omitted]")
+
+
+@pytest.mark.case("X18")
+def test_of_a_single_line_that_is_too_long_every_result_says_how_to_read_on() -> None:
+    line, start, seen = "".join(f"{n:06d}" for n in range(100_000)), 1, ""
+    first = text_of(read([line], line_characters=600_000))
+    most = re.search(r'line_range="1:1", max_chars=(\d+)\)', first)
+    assert most
+    for _ in range(9):
+        lines = [clip(line, int(most[1]), start)]
+        answer = read(lines, start_char=start, max_chars=int(most[1]), line_characters=600_000)
+        text, fields = text_of(answer), fields_of(answer)
+        end = min(600_000, start + int(most[1]) - 1)
+        assert text.startswith(f"[lines 1–1 of 1, characters {start:,}–{end:,} of 600,000")
+        seen += text.split("\n")[1][: int(most[1])]
+        on = re.search(r"; start_char=(\d+) reads on\]\n", text)
+        call = on and f'read_output(execution=7, line_range="1:1", start_char={on[1]}, max_chars={most[1]})'
+        assert fields["next_call"] == call
+        if on is None:
+            break
+        start = int(on[1])
+    assert seen == line
+    rest = text_of(read([line[1:]], start_char=2, line_characters=600_000))
+    assert f'line_range="1:1", start_char=2, max_chars={most[1]})' in rest
+    beyond = text_of(read([""], start_char=600_001, line_characters=600_000))
+    assert beyond.startswith("[lines 1–1 of 1, no character 600,001: it has 600,000]")
+    assert text_of(read(["", "b"], start_char=3)).startswith("[lines 1–2 of 2, from character 3 on]")
 
 
 def test_the_next_call_of_a_read_keeps_stream_process_and_clipping() -> None:

@@ -208,7 +208,7 @@ def test_a_read_clips_each_line_and_says_how_much_is_gone() -> None:
         first=1,
         last=2,
         total=Counts(2, 820, 820),
-        lines=["abcdefgh" + "x" * 812, "short"],
+        lines=["abcdefgh…[812 chars omitted]", "short"],
         max_chars=8,
     )
     assert text_of(answer).splitlines()[1:] == ["abcdefgh…[812 chars omitted]", "short"]
@@ -441,8 +441,10 @@ def test_every_refusal_begins_with_its_word_and_is_an_error() -> None:
         refusals.not_yours(7, "lab", 3.0, SESSION),
         refusals.kernel_died(death, "lab", 7),
         refusals.kernel_start_failed("lab", "it exited with code 1.", "ImportError: no\n"),
-        refusals.kernel_unresponsive("lab", 5.0),
+        refusals.kernel_unresponsive("lab", 5.0, "Nothing was done."),
         refusals.refuse("server_stopping"),
+        refusals.refuse("claimed", kernel="lab", name="lab", holder="ann", since="14:02"),
+        refusals.refuse("system_error", what="status", error="Too many open files"),
         refusals.refuse("records_gone", kernel="lab"),
         refusals.refuse("records_unreadable", kernel="lab"),
         refusals.refuse("records_behind", kernel="lab"),

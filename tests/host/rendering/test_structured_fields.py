@@ -117,13 +117,14 @@ def test_execution_status_has_times_and_origin() -> None:
 def test_a_read_has_its_lines_and_what_the_range_came_to() -> None:
     answer = ReadAnswer(
         kernel=KERNEL, now=NOW, execution=execution(), stream=Stream.STDERR, first=3, last=4, total=Counts(4, 9, 9),
-        lines=["abcdef", "d"], line_range="-2:", max_chars=2,
+        lines=["ab…[4 chars omitted]", "d"], line_range="-2:", max_chars=2,
     )  # fmt: skip
     has(
         answer,
         {
             "stream": "stderr", "text": "ab…[4 chars omitted]\nd", "line_range": "-2:", "first_line": 3,
-            "last_line": 4, "output_total_lines": 4, "output_omitted": False, "next_call": None,
+            "last_line": 4, "start_char": 1, "line_characters": None, "output_total_lines": 4,
+            "output_omitted": False, "next_call": None,
         },
     )  # fmt: skip
     empty = ReadAnswer(kernel=KERNEL, now=NOW, execution=execution())

@@ -33,7 +33,7 @@ POOLS = ("asyncio_", "AnyIO worker thread")
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[HttpServer]:
     windows = {"private_activity_timeout_seconds": 0.5, "named_activity_timeout_seconds": 0.5}
-    settings: dict[str, Any] = {**windows, "orphan_grace_seconds": 0.0, "sweep_interval_seconds": 0.1}
+    settings: dict[str, Any] = {**windows, "orphan_grace_seconds": 0.001, "sweep_interval_seconds": 0.1}
     async with http_server(tmp_path, {FOREVER: forever}, **settings) as made:
         yield made
 

@@ -108,10 +108,10 @@ async def test_bare_names_are_those_of_the_callers_home(server: HttpServer, tmp_
         }  # fmt: skip
         again = (await http.post("/resources", json={"path": "build"})).json()
         assert (again["path"], again["opened"]) == ("/one/build", False)
-        for path, status in (("/two/new", "kernel_not_found"), ("/new", "invalid_argument")):
+        for path, status in (("/two/more", "kernel_not_found"), ("/more", "invalid_argument")):
             assert (await http.post("/resources", json={"path": path})).json()["status"] == status
-        new = (await http.post("/resources", json={"path": "/one/new"})).json()
-        assert (new["path"], new["opened"]) == ("/one/new", True)
+        new = (await http.post("/resources", json={"path": "/one/more"})).json()
+        assert (new["path"], new["opened"]) == ("/one/more", True)
 
 
 async def test_a_child_recycles_its_siblings_and_neither_itself_nor_its_home(

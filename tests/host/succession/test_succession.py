@@ -19,6 +19,7 @@ from loommux_host.leases.policy import Mode, Policies, Policy, Scope
 from loommux_host.leases.rules import Leases
 from loommux_host.leases.state import Alone, KeptKernel, Lease
 from loommux_host.processes import runtime_files as files_module
+from loommux_host.processes.running_servers import boot_id
 from loommux_host.processes.runtime_files import create_server_directory
 from loommux_host.succession.lease_notes import RETURN_SECONDS, note_of, recalled
 from loommux_host.succession.manifest import (
@@ -111,7 +112,7 @@ async def test_only_what_is_private_whole_and_left_for_us_is_taken(wrong: str, s
     left = create_server_directory()
     workspace = "/elsewhere" if wrong == "workspace" else str(short_temporary)
     endpoint = "127.0.0.1:2" if wrong == "endpoint" else "127.0.0.1:1"
-    identity = Identity(VERSIONS, 1, 0.0, workspace, endpoint, str(config.kernel_python), "s")
+    identity = Identity(VERSIONS, 1, 0.0, boot_id(), workspace, endpoint, str(config.kernel_python), "s")
     write(left.path / IDENTITY, encoded(identity) if wrong != "damaged" else b"{")
     if wrong == "mode":
         left.path.chmod(0o750)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from loommux_host.token_counting import exchange
 from loommux_host.token_counting.counter import COMMAND, CountingProcess
 from loommux_host.token_counting.vocabulary import SHIPPED, VocabularyUnavailable
 from tests.host.real_processes import until
@@ -59,6 +61,49 @@ def test_it_ends_when_nothing_is_asked_and_is_started_again() -> None:
     until(lambda: process.poll() == 0)
     assert counting.counts(["a b c"]) == [3]
     counting.close()
+
+
+@pytest.mark.case("X06")
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is stopped there")
+@pytest.mark.parametrize("words", [300, 100_000])  # the second question does not fit into a pipe
+def test_one_that_was_stopped_is_given_up_and_replaced(counting: CountingProcess, words: int) -> None:
+    assert counting.counts(["a b"]) == [2]
+    first = psutil.Process(pid(counting))
+    first.suspend()
+    with pytest.raises(VocabularyUnavailable, match="did not answer; the next count starts another"):
+        counting.counts(["word " * words])
+    assert not first.is_running()
+    assert counting.counts(["a b c"]) == [3]
+
+
+@pytest.mark.case("X06")
+def test_one_that_uses_no_processor_time_is_given_up() -> None:
+    counting = CountingProcess([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(VocabularyUnavailable, match="did not answer"):
+        counting.counts(["a b"])
+
+
+def test_one_that_works_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "PATIENCE_SECONDS", 1.0)
+    slow = (
+        "import sys, time; sys.stdin.readline()\nwhile time.process_time() < 2.5: pass\n"
+        "print('{\"answer\": [7]}', flush=True)"
+    )
+    counting = CountingProcess([sys.executable, "-c", slow])
+    assert counting.counts(["a b"]) == [7]
+    counting.close()
+
+
+@pytest.mark.case("X06")
+def test_a_question_is_over_when_the_process_is_ended_here() -> None:
+    counting = CountingProcess([sys.executable, "-c", "while True: pass"])
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(counting.counts, ["a b"])
+        until(lambda: counting._process is not None)
+        counting.close()
+        with pytest.raises(VocabularyUnavailable):
+            asked.result(10)
+    assert counting._process is None
 
 
 @pytest.mark.parametrize(

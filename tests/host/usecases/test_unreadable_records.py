@@ -12,6 +12,8 @@ import pytest
 
 from loommux_host.facts.results import Answer, CellAnswer, Refusal
 from loommux_host.kernels import record_reads
+from loommux_host.kernels.channel import RequestFailed
+from loommux_host.kernels.record_files import RecordFiles
 from loommux_host.kernels.record_reads import RecordsUnreadable, read_latest, reading
 from loommux_kernel.executions.gate import Execution
 from loommux_kernel.shared.protocol import Counts, Origin, OriginKind, Reply, State, Submission
@@ -45,11 +47,11 @@ def note(directory: Path, serial: int, at: float, source: str = "say") -> None:
     starting.close()
 
 
-def damaged(directory: Path) -> Path:
+def damaged(directory: Path) -> RecordFiles:
     directory.mkdir(exist_ok=True)
     path = directory / "records.sqlite"
     path.write_bytes(b"this is no database " * 500)
-    return path
+    return RecordFiles(path)
 
 
 async def dies_with_a_cell_on_its_way(at: Server, begun: bool) -> Answer:
@@ -142,3 +144,58 @@ async def test_output_that_the_store_has_not_taken_is_not_no_output(
     answer = await at.service.wait(ME, execution=1)
     assert isinstance(answer, CellAnswer)
     assert (answer.body, answer.body_omitted) == ("say\n", None)
+
+
+@pytest.mark.case("N03", "X08")
+async def test_a_cell_whose_records_are_gone_has_run_all_the_same(at: Server, tmp_path: Path) -> None:
+    await at.service.run_cell(ME, "say")
+    assert at.kernel.life is not None
+    at.kernel.life.records.close()
+    at.kernel.life.records = RecordFiles(tmp_path / "nowhere" / "records.sqlite")
+    waited = await at.service.wait(ME, execution=1)
+    assert isinstance(waited, CellAnswer)
+    assert waited.execution is not None
+    assert (waited.execution.state, waited.body, waited.body_omitted) == (State.COMPLETED, None, "output_gone")
+    read = await at.service.read_output(ME, execution=1)
+    assert isinstance(read, Refusal)
+    assert read.status == "records_gone"
+    assert "never ran" not in read.message
+    assert "What ran there has run all the same" in read.message
+
+
+@pytest.mark.case("X08")
+async def test_of_a_death_whose_records_and_note_are_gone_it_is_not_said_that_nothing_was_run(
+    at: Server, tmp_path: Path
+) -> None:
+    await at.kernel.ready()
+    assert at.kernel.life is not None
+    at.kernel.life.records.close()
+    at.kernel.life.records = RecordFiles(tmp_path / "nowhere" / "records.sqlite")
+    answer = await dies_with_a_cell_on_its_way(at, begun=False)
+    assert isinstance(answer, Refusal)
+    assert answer.status == "kernel_died"
+    assert "Nothing was run" not in answer.message
+    assert "not known" in answer.message
+
+
+async def test_a_reply_that_says_nothing_of_the_cell_leaves_open_whether_it_has_run(
+    at: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def garbled(self: MemoryChannel, source: str, submission: Submission) -> Reply:
+        raise RequestFailed("no word of it")
+
+    monkeypatch.setattr(MemoryChannel, "execute", garbled)
+    answer = await at.service.run_cell(ME, "say")
+    assert isinstance(answer, Refusal)
+    assert "was not run" not in answer.message
+    assert "Whether the cell has begun, or will, is not known" in answer.message
+
+
+async def test_a_kernel_that_is_closed_while_a_call_waits_for_it_is_not_called_a_server_that_stops(at: Server) -> None:
+    call = asyncio.ensure_future(at.service.run_cell(ME, "say"))
+    await asyncio.sleep(0)
+    await at.kernel.close("recycle")
+    answer = await call
+    assert isinstance(answer, Refusal)
+    assert answer.status == "kernel_not_found"
+    assert "it was closed while this call waited for its process, so nothing was run" in answer.message

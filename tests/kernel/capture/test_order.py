@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
+import zmq
 
 from loommux_kernel.shared.protocol import Counts, NoticeGiven, OutputArrived, State, Stream
 from tests.kernel.kernel_process import Client, KernelProcess
@@ -190,6 +192,26 @@ def test_displays_of_a_forked_child_are_recorded(kernel: KernelProcess, server: 
         "if os.fork() == 0:\n    display('from the child')\n    os._exit(0)\nos.wait();"
     )
     wait_text(kernel, reply.serial, "'from the child'")
+
+
+@pytest.mark.case("X01")
+def test_no_port_is_open_for_forked_children_and_what_is_not_theirs_gets_into_no_record(
+    kernel: KernelProcess, server: Client
+) -> None:
+    listening = [
+        c for c in psutil.Process(kernel.process.pid).net_connections("inet") if c.status == psutil.CONN_LISTEN
+    ]
+    assert not listening
+    context = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.connect(f"ipc://{kernel.directory / 'p'}")
+    push.send_multipart([b"x", b"please run this"])
+    while "was not theirs" not in kernel.log():
+        server.ask("status")
+    reply = server.run("1")
+    context.destroy()
+    for serial in range(1, reply.serial + 1):
+        assert "please run this" not in text(kernel, serial)
 
 
 def test_native_code_that_holds_the_interpreter_can_write_any_amount(kernel: KernelProcess, server: Client) -> None:

@@ -43,6 +43,9 @@ def test_the_iopub_thread_has_what_its_subclass_overrides() -> None:
     assert list(inspect.signature(iostream.IOPubThread.__init__).parameters) == ["self", "socket", "pipe", "session"]
     assert list(inspect.signature(iostream.IOPubThread._handle_subscription).parameters) == ["self", "frames"]
     assert "self.send_multipart(msg[1:])" in _source(iostream.IOPubThread._handle_pipe_msg)
+    assert "if pipe:\n            self._setup_pipe_in()" in _source(iostream.IOPubThread.__init__)
+    assert "ctx, pipe_out = self._setup_pipe_out()" in _source(iostream.IOPubThread._really_send)
+    assert "pipe_out.send_multipart([self._pipe_uuid, *msg]" in _source(iostream.IOPubThread._really_send)
     assert "self._xpub_stream.on_recv(self._handle_subscription)" in _source(iostream.IOPubThread._setup_xpub_listener)
     assert "self._xpub_stream = ZMQStream(self.socket, self.io_loop)" in _source(
         iostream.IOPubThread._setup_xpub_listener

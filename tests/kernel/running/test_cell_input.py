@@ -26,6 +26,23 @@ def test_tracebacks_count_lines_as_they_were_sent(server: Client, source: str) -
     assert f", line {line}\n" in reply.body
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["\ufeff6 * 7", "\ufeff\n\n6 * 7", "\ufeff%%loommux --wait 3\n6 * 7", "%%loommux --wait 3\n\ufeff6 * 7",
+     "\ufeff%%loommux --kernel test\n\ufeff6 * 7", "\ufeffimport asyncio\nawait asyncio.sleep(0)\n6 * 7"],
+)  # fmt: skip
+@pytest.mark.case("X20")
+def test_a_byte_order_mark_is_passed_over(server: Client, source: str) -> None:
+    reply = server.run(source)
+    assert reply.body == f"Out[{reply.number}]: 42\n"
+    assert server.run("'\ufeff' == chr(0xfeff)").body.endswith("True\n")  # type: ignore[union-attr]
+
+
+@pytest.mark.case("X20")
+def test_tracebacks_count_lines_behind_a_byte_order_mark(server: Client) -> None:
+    assert ", line 3\n" in (server.run("\ufeff\n\n1/0").body or "")
+
+
 def test_top_level_await_works_under_a_header(server: Client) -> None:
     reply = server.run("%%loommux --wait 3\nimport asyncio\nawait asyncio.sleep(0)\nprint('awaited')")
     assert reply.body == "awaited\n"

@@ -163,7 +163,7 @@ def test_the_control_thread_needs_no_files_and_leaves_none(server: Client, kerne
 def test_a_request_that_meets_the_exit_of_its_process_is_answered_by_its_end_alone() -> None:
     async def asked() -> list[dict[str, Any]]:
         control, sent = Control(cast("Any", SimpleNamespace())), list[dict[str, Any]]()
-        control._workers.shutdown()  # as Python does with all threads' executors when it begins to exit
+        control._workers.close()  # as Python does when it begins to exit
         control.answer("loommux_flush", {}, server=True, send=sent.append)
         assert control._tasks
         await asyncio.wait(set(control._tasks), timeout=10)

@@ -141,3 +141,38 @@ def test_a_foreign_client_pages_for_itself_and_the_record_has_it_too(kernel: Ker
     server.seen = server.ask("status")["last_serial"]
     server.ask("flush")
     assert "What it does." in text(kernel, server.seen, Stream.STDOUT)
+
+
+@pytest.mark.case("N22")
+def test_input_reads_what_a_cell_has_put_in_place_of_stdin(kernel: KernelProcess, server: Client) -> None:
+    source = "import io, sys\nsys.stdin = io.StringIO('5\\n3\\n7\\n')\nprint(int(input('a? ')) + int(input()))"
+    assert server.run(source).body == "a? 8\n"
+    assert server.run("print(input())").body == "7\n"  # it stays, as in Python
+    assert server.run("input()").ename == "EOFError"
+    assert kernel.foreign().run_foreign("input()", allow_stdin=True)["ename"] == "EOFError"
+    server.seen = server.ask("status")["last_serial"]
+    assert server.run("sys.stdin = None\ninput()").ename == "RuntimeError"
+    assert server.run("sys.stdin = sys.__stdin__\ninput()").ename == "StdinNotImplementedError"
+
+
+@pytest.mark.case("N22")
+def test_what_a_cell_puts_in_place_of_input_and_its_like_stays(server: Client) -> None:
+    replaced = (
+        "import builtins, getpass, sys\nbefore = input, getpass.getpass, print, sys.breakpointhook\n"
+        "builtins.input = lambda prompt='': 'yes'\ngetpass.getpass = lambda *given: 'secret'\n"
+        "sys.breakpointhook = lambda *given: 'stopped'\n"
+        "builtins.print = lambda *given, **more: before[2]('>', *given, **more)"
+    )
+    assert server.run(replaced).state is State.COMPLETED
+    asked = "assert (input(), getpass.getpass(), breakpoint()) == ('yes', 'secret', 'stopped')\nprint('x')"
+    for _ in range(2):
+        assert server.run(asked).body == "> x\n"
+    server.run("builtins.input, getpass.getpass, builtins.print, sys.breakpointhook = before")
+    assert server.run("print('x')\ninput()").ename == "StdinNotImplementedError"
+
+
+@pytest.mark.case("N22")
+def test_a_patch_within_a_cell_ends_with_it(server: Client) -> None:
+    source = "from unittest import mock\nwith mock.patch('builtins.input', return_value='4'):\n    print(input())"
+    assert server.run(source).body == "4\n"
+    assert server.run("input()").ename == "StdinNotImplementedError"

@@ -137,6 +137,33 @@ def test_a_cells_processes_are_signalled_however_long_the_last_look_at_them_take
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")
+def test_a_pool_whose_making_is_interrupted_leaves_no_thread_that_starts_workers_again(
+    server: Client, kernel: KernelProcess
+) -> None:
+    """The interrupt comes when the pool's threads are being started, before anybody could close the pool."""
+    before = descendants(kernel)
+    code = (
+        "import multiprocessing.pool, threading, time\nstart = threading.Thread.start\n"
+        "def slow(self):\n"
+        "    start(self)\n"
+        "    if threading.current_thread() is threading.main_thread():\n"
+        "        print('ready', flush=True)\n"
+        "        time.sleep(0.1)\n"
+        "threading.Thread.start = slow\n"
+        "with multiprocessing.Pool(2) as pool: pool.map(time.sleep, [60, 60])"
+    )
+    request = server.submit(code)
+    server.wait_event(OutputArrived, last_line="ready")
+    assert server.ask("interrupt")["result"] == "sent"
+    assert server.reply(request).state is State.INTERRUPTED
+    check = (
+        "threading.Thread.start = start; assert not [t for t in threading.enumerate() if '_handle_workers' in t.name]"
+    )
+    assert server.run(check).state is State.COMPLETED
+    until(lambda: descendants(kernel) <= before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX programs")
 def test_a_background_server_of_an_earlier_cell_survives_and_so_do_its_children(
     server: Client, kernel: KernelProcess
 ) -> None:

@@ -228,3 +228,12 @@ def test_followed_output_is_whole_lines_each_once_and_again_from_the_first_that_
     assert told.of("", "two!\n70%", ended=False) == "two!\n"
     assert told.of("two!\n", "100%", ended=True) == "100%"
     assert Told().of("", "", ended=True) == ""
+
+
+@pytest.mark.case("X23")
+def test_self_outside_a_kernel_says_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOOMMUX_KERNEL_ID", raising=False)
+    with pytest.raises(AttributeError, match=r"no `self` outside a kernel; kernels\(\) lists them"):
+        _ = Daemon("http://127.0.0.1:1").self
+    with pytest.raises(AttributeError, match="'Daemon' object has no attribute 'other'"):
+        _ = Daemon("http://127.0.0.1:1").other

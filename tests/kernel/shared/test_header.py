@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loommux_kernel.shared.header import BY_NAME, HELP, NAME, OPTIONS, SECONDS, USAGE, Header, InvalidHeader, parse
+from loommux_kernel.shared.header import (
+    BY_NAME,
+    HELP,
+    NAME,
+    OPTIONS,
+    SECONDS,
+    USAGE,
+    Header,
+    InvalidHeader,
+    parse,
+    without_order_mark,
+)  # fmt: skip
 
 
 def test_a_cell_without_a_header_has_none() -> None:
@@ -42,6 +53,22 @@ def test_usage_help_and_parser_know_the_same_options() -> None:
         company = " ".join(f"{name}{values[BY_NAME[name].takes]}" for (*_, name) in option.beside)
         assert parse(f"%%loommux {company} {option.name}{values[option.takes]}\n1") is not None
         assert f"\n{option.name}" in HELP
+
+
+@pytest.mark.case("X20")
+def test_a_byte_order_mark_is_passed_over_before_a_header_and_before_the_code_under_it() -> None:
+    for source in (
+        "\ufeff%%loommux --wait 3\nx",
+        "\n \ufeff%%loommux --wait 3\n\ufeffx",
+        "%%loommux --wait 3\n\ufeffx",
+    ):
+        header = parse(source)
+        assert header is not None and header.wait == 3
+        assert header.body(source) == "x"
+    assert without_order_mark("\ufeff") == ""
+    assert without_order_mark("\n\ufeff x") == "\n x"
+    assert without_order_mark("\ufeff\ufeffx") == "\ufeffx"  # as Python: one
+    assert without_order_mark("x = '\ufeff'") == "x = '\ufeff'"
 
 
 def test_names_are_quoted_as_in_a_shell() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loommux_kernel.shared.lines import LineRange, clip
+from loommux_kernel.text.clipping import around
 
 ends = st.one_of(st.none(), st.integers(-30, 30).filter(bool))
 
@@ -72,7 +73,22 @@ def test_clipping_says_how_much_was_left_out() -> None:
     assert clip("xyz", 0) == "…[3 chars omitted]"
 
 
-@given(st.text(max_size=50), st.integers(0, 40))
-def test_clipping_again_changes_nothing(line: str, max_chars: int) -> None:
-    once = clip(line, max_chars)
-    assert clip(once, max_chars) == once
+@pytest.mark.case("X18")
+@given(st.text(max_size=50), st.integers(1, 20))
+def test_pieces_one_after_the_other_are_the_line(line: str, size: int) -> None:
+    pieces = [clip(line, size, start)[:size] for start in range(1, len(line) + 1, size)]
+    assert "".join(pieces) == line
+    assert clip(line, size, len(line) + 1) == clip(line, None, len(line) + 9) == ""
+    assert clip(line, None, 3) == line[2:]
+
+
+@pytest.mark.case("X18")
+@given(st.text("ab", max_size=60), st.text("N", min_size=1, max_size=5), st.text("ab", max_size=60), st.integers(1, 30))
+def test_a_line_cut_around_a_place_has_it_in_its_middle(before: str, hit: str, after: str, most: int) -> None:
+    line = before + hit + after
+    cut = around(lambda begin, end: line[begin:end], len(line), (len(before), len(hit)), most)
+    assert cut.strip("…") in line and len(cut.strip("…")) == min(most, len(line))
+    assert hit[:most] in cut
+    if most < len(line) and len(before) > most and len(after) > most:
+        left, right = cut.split(hit[:most])[0], cut.rsplit(hit[:most])[-1]
+        assert abs(len(left) - len(right)) <= 1

@@ -12,7 +12,7 @@ import regex
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from loommux_kernel.shared.lines import Query, QueryTooExpensive, clip
+from loommux_kernel.shared.lines import Query, QueryTooExpensive
 from loommux_kernel.shared.record_types import SearchResult
 from loommux_kernel.shared.search_rows import HEAD_CHARACTERS
 from loommux_kernel.text.line_patterns import within_lines
@@ -172,4 +172,18 @@ def test_rows_beyond_any_answer_are_counted_instead_of_kept() -> None:
 
 def test_rows_are_clipped_when_asked() -> None:
     result = search(Query.build("x"), ["x" * 50], max_chars=10)
-    assert result.rows == [(1, "M", clip("x" * 50, 10))]
+    assert result.rows == [(1, "M", "x" * 10 + "…")]
+
+
+@pytest.mark.case("X18")
+@pytest.mark.parametrize("query", ["NEEDLE", "N[A-Z]+E", "(?V1)NEEDLE"])
+def test_a_row_that_is_too_long_is_cut_around_its_first_match(query: str) -> None:
+    lines = ["a" * 50, "z" * 30 + "NEEDLE" + "y" * 30 + "NEEDLE", "short NEEDLE", "b" * 50]
+    result = search(Query.build(query), lines, before=1, after=1, max_chars=12)
+    assert result.rows == [
+        (1, "C", "a" * 12 + "…[38 chars omitted]"),
+        (2, "M", "…zzzNEEDLEyyy…"),
+        (3, "M", "short NEEDLE"),
+        (4, "C", "b" * 12 + "…[38 chars omitted]"),
+    ]
+    assert (result.matching_lines, result.matches, result.columns) == (2, 3, {2: 31})

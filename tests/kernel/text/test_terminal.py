@@ -79,7 +79,8 @@ def test_where_a_text_is_cut_makes_no_difference(script: str, cuts: list[int]) -
 
 
 pieces_of_sequences = st.sampled_from("\x1b[]()?;0123456789mKJAPX^_k\\\x07\x18\r\n\b\t\x9b")
-anything = st.text(st.one_of(pieces_of_sequences, st.characters()), max_size=60)
+c1 = st.sampled_from("\x80\x84\x90\x98\x9b\x9c\x9d\x9e\x9f\xa0\xbf\xc2\xe2\xef\xf0\xf4m3;\n\x1b\\")
+anything = st.text(st.one_of(pieces_of_sequences, st.characters()), max_size=60) | st.text(c1, max_size=30)
 
 
 @given(anything, cuts)
@@ -144,7 +145,7 @@ def test_counts_are_those_of_the_text(steps: list[str]) -> None:
         ("\x1b]0;never ended\ntext", "\ntext"),
         ("\x1bPq#0;2;0;0;0\x1b\\text", "text"),
         ("\x1b(0text\x1b(B", "text"),
-        ("a\0b\x07c\x0bd\x0ce\x7ff\x85g\x9bh", "abcdefgh"),
+        ("a\0b\x07c\x0bd\x0ce\x7ff\x85g\x9ah", "abcdefgh"),
         ("caf\udce9 \ud83d", "caf\\udce9 \\ud83d"),
         ("\ufeffa\u2028b\n", "\ufeffa\u2028b\n"),
         ("\x1b[31", ""),
@@ -154,6 +155,44 @@ def test_counts_are_those_of_the_text(steps: list[str]) -> None:
 def test_a_text_becomes(written: str, text: str) -> None:
     assert fed(written) == text
     assert fed(*written) == text
+
+
+ESCAPES = {
+    "\x1b[": "\x9b", "\x1b]": "\x9d", "\x1bP": "\x90", "\x1bX": "\x98", "\x1b^": "\x9e", "\x1b_": "\x9f",
+    "\x1b\\": "\x9c",
+}  # fmt: skip
+
+
+@pytest.mark.case("X23")
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("\x9b31mred\x9b0m", "red"),
+        ("é\x9b31mred\x9b0m", "éred"),
+        ("one\ntwo\x9b1A\x9b2K\rthree", "three\ntwo"),
+        ("\x9d0;a title\x9ctext", "text"),
+        ("\x9d8;;http://x\x1b\\link\x9d8;;\x07", "link"),
+        ("\x90q#0;2;0;0;0\x9ctext \x98sos\x9c\x9epm\x9c\x9fapc\x9c.", "text ."),
+        ("\x9d0;never ended\ntext", "\ntext"),
+        ("\x9c\x9b1mtext\x9b", "text"),
+        # UTF-8 read as Latin-1: nothing behind it is taken for a sequence
+        ("It\xe2\x80\x98s \xe2\x80\x9dquoted\xe2\x80\x9d more", "It\xe2s \xe2quoted\xe2 more"),
+        ("\xf0\x9f\x98\x80 smile", "\xf0 smile"),
+        ("\xc3\x9b \xc2\x9d end", "\xc3 \xc2 end"),
+    ],
+)  # fmt: skip
+def test_c1_controls_are_sequences_as_their_escapes_are(written: str, text: str) -> None:
+    assert fed(written) == text
+    assert fed(*written) == text
+
+
+@pytest.mark.case("X23")
+@given(scripts, cuts)
+def test_a_script_in_c1_controls_reads_as_the_same_in_escapes(script: str, cuts: list[int]) -> None:
+    written = script
+    for escape, control in ESCAPES.items():
+        written = written.replace(escape, control)
+    assert fed(*cut_at(written, cuts)) == fed(script)
 
 
 def test_a_progress_bar_of_many_redraws_is_its_final_state() -> None:
@@ -367,4 +406,6 @@ def test_flattened_text_has_no_controls_and_plain_text_is_itself() -> None:
 def test_a_filter_between_sequences_has_no_state() -> None:
     controls = ControlFilter()
     controls.feed("\x1b[31mred\x1b]0;t\x07")
+    assert controls.state() == {}
+    controls.feed("caf\xe9 \x9b31m")
     assert controls.state() == {}

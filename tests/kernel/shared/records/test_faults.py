@@ -210,10 +210,12 @@ def test_a_full_disk_stops_nothing_and_is_taken_up_again_when_there_is_room(trou
 
 
 def test_a_store_that_cannot_be_opened_begins_when_it_can(tmp_path: Path) -> None:
-    troubled = Troubled(tmp_path / "later" / "records.db")
+    obstacle = tmp_path / "later"
+    obstacle.write_text("no directory")
+    troubled = Troubled(obstacle / "records.db")
     troubled.write("early\n")
     assert len(troubled.told) == 1
-    troubled.path.parent.mkdir()
+    obstacle.unlink()
     troubled.recover()
     troubled.write("on time\n")
     assert troubled.text() == "early\non time\n"

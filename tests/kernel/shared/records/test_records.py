@@ -587,7 +587,8 @@ def test_whatever_happens_the_store_holds_what_the_terminals_hold(operations: li
                         model.write(value, TEXTS[more])
                     case "display":
                         store.show(1, {"text/plain": value}, kind="result" if more else "display")
-                        model.block(Stream.RESULT, value, "Out[1]: " if more else "")
+                        label = "Out[1]:\n" if "\n" in value.removesuffix("\n") else "Out[1]: "
+                        model.block(Stream.RESULT, value, label if more else "")
                     case "traceback":
                         store.writer.traceback(1, value)
                         model.block(Stream.TRACEBACK, value)

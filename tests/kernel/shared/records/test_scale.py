@@ -70,5 +70,9 @@ def test_a_line_of_fifty_megabytes_is_all_there_and_not_in_memory(tmp_path: Path
     assert line == "".join(f"{n:05d}" * 10_000 for n in range(1_000))
     clipped = reader.tail(1, Stream.COMBINED, 2, max_chars=10)
     assert clipped == ["0000000000…[49,999,990 chars omitted]", "end"]
-    assert reader.search(1, Stream.STDOUT, Query.build("00999$", "regex"), 0, 0, 10).rows == [(2, "M", clipped[0])]
+    found = reader.search(1, Stream.STDOUT, Query.build("00999$", "regex"), 0, 0, 10)
+    assert (found.rows, found.columns) == ([(2, "M", "…0099900999")], {2: 49_999_996})
+    assert reader.lines(1, Stream.STDOUT, 2, 2, 10, 49_999_996) == ["00999"]
+    assert reader.lines(1, Stream.STDOUT, 2, 2, 10, 25_000_001) == ["0050000500…[24,999,990 chars omitted]"]
+    assert reader.line_length(1, Stream.STDOUT, 2) == 50_000_000
     reader.close()
