@@ -32,12 +32,25 @@ BESIDE = (start_note.NAME, unrecorded_text.FILE)
 
 
 class _HeldReader(RecordReader):
-    """A reader that its users cannot close."""
+    """A reader that several use at a time: it is closed when it is not held any more, and the last has closed it."""
 
-    def close(self) -> None: ...
+    def __init__(self, path: Path) -> None:
+        self._count = threading.Lock()
+        self._users = 1  # who holds it
+        super().__init__(path)
 
-    def release(self) -> None:
-        super().close()
+    def used(self) -> _HeldReader:
+        """One more user."""
+        with self._count:
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        with self._count:
+            self._users -= 1
+            last = not self._users
+        if last:
+            super().close()
 
 
 class RecordFiles:
@@ -47,7 +60,6 @@ class RecordFiles:
         self.path = path
         self._lock = threading.Lock()
         self._reader: _HeldReader | None = None
-        self._past: list[_HeldReader] = []
         self._files: Files = ()
         self._beside: dict[str, int] = {}
         self._closed = False
@@ -75,36 +87,37 @@ class RecordFiles:
         except (OSError, sqlite3.Error):
             return
         if files[0] is None or files[0] != files_at(self.path)[0]:  # it was made, or removed, just now
-            reader.release()
+            reader.close()
             return
         self._reader, self._files = reader, files
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[RecordReader]:
+    def opened(self, *, patient: bool = False) -> Iterator[RecordReader]:
         """`reader`, for a while."""
-        reader = self.reader()
+        reader = self.reader(patient=patient)
         try:
             yield reader
         finally:
             reader.close()
 
-    def reader(self) -> RecordReader:
+    def reader(self, *, patient: bool = False) -> RecordReader:
         """A reader of the store, or the one that is held when the files are gone; to be closed.
 
-        Raises FileNotFoundError when there is neither, sqlite3.Error. A store that was removed before it was held is
-        waited for, while its kernel lives.
+        Raises FileNotFoundError when there is neither, sqlite3.Error. `patient` waits while a living kernel has not
+        written a store again that was removed before it was held.
         """
         until = time.monotonic() + AGAIN_SECONDS
         while True:
             try:
                 return self._held() or RecordReader(self.path)
             except FileNotFoundError:
-                if not (self._made and self._alive) or self._closed or time.monotonic() > until:
+                awaited = patient and self._made and self._alive and not self._closed
+                if not awaited or time.monotonic() > until:
                     raise
             time.sleep(LOOK_SECONDS)
 
     def _held(self) -> _HeldReader | None:
-        """The held reader, if the files that it has open are not those that are there now."""
+        """The held reader, if the files that it has open are not those that are there now; to be closed."""
         with self._lock:
             if self._reader is None:
                 if not self._closed:
@@ -114,13 +127,13 @@ class RecordFiles:
             if now == self._files:
                 return None
             if now[0] is None or (now[0] == self._files[0] and None not in self._files):
-                return self._reader
+                return self._reader.used()
             old, self._reader = self._reader, None  # it was written again, or its log has come since
             self._hold_store()
             if self._reader is None:
                 self._reader = old
-                return old
-            self._past.append(old)  # others may be reading with it
+                return old.used()
+            old.close()
             return None
 
     # -- what began last ------------------------------------------------------------
@@ -166,7 +179,8 @@ class RecordFiles:
         self._alive = False
         held = self._held()
         if held is not None:
-            write_again(held.connection, self.path)
+            with contextlib.closing(held):
+                write_again(held.connection, self.path)
         for name in BESIDE:
             path = self.path.with_name(name)
             with self._lock:
@@ -174,19 +188,19 @@ class RecordFiles:
                 if fd is not None and not path.exists() and self.path.exists():
                     path.touch(mode=0o600)
                     path.write_bytes(_content(fd))
-        self._held()  # reads what was written from now on
+        if (held := self._held()) is not None:  # reads what was written from now on
+            held.close()
 
     def close(self) -> None:
         """Let go of everything; nothing is held any more."""
         with self._lock:
             self._closed = True
-            readers = [*self._past, *([self._reader] if self._reader else [])]
-            self._past, self._reader = [], None
+            reader, self._reader = self._reader, None
             for fd in self._beside.values():
                 os.close(fd)
             self._beside.clear()
-        for reader in readers:
-            reader.release()
+        if reader is not None:
+            reader.close()
 
 
 def _content(fd: int) -> bytes:

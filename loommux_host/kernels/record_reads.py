@@ -51,11 +51,14 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
 
 
 @contextlib.contextmanager
-def reading(files: RecordFiles) -> Iterator[RecordReader]:
-    """A reader for the length of one transaction or a few. Raises `RecordsGone`, `RecordsUnreadable`."""
+def reading(files: RecordFiles, *, patient: bool = False) -> Iterator[RecordReader]:
+    """A reader for the length of one transaction or a few; `patient` as `RecordFiles.reader` has it.
+
+    Raises `RecordsGone`, `RecordsUnreadable`.
+    """
     with contextlib.ExitStack() as stack:
         try:
-            reader = stack.enter_context(files.opened())
+            reader = stack.enter_context(files.opened(patient=patient))
         except FileNotFoundError:
             raise RecordsGone(files.path) from None
         except sqlite3.DatabaseError as error:

@@ -206,7 +206,7 @@ class Observer:
         self, chosen: Chosen, work: Callable[[RecordReader], T], limiter: asyncio.Semaphore | None = None
     ) -> T:
         def in_reader() -> T:
-            with reading(chosen.life.records) as reader:
+            with reading(chosen.life.records, patient=True) as reader:
                 return work(reader)
 
         async with limiter or contextlib.nullcontext():

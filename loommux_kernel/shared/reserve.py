@@ -18,6 +18,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 #: As many as one piece of our work has open at once, and as many again; of few, no more than this part.
 COUNT, PART = 8, 32
 #: The process, or the system, has no more descriptors.
@@ -95,10 +100,8 @@ class Reserve:
 
 def _limit() -> int:
     """How many descriptors this process may have."""
-    if sys.platform == "win32":
+    if resource is None:
         return COUNT * PART
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return COUNT * PART if soft == resource.RLIM_INFINITY else soft
 
