@@ -1,4 +1,4 @@
-"""Check this installation, start a kernel and run a cell in it; say what is wrong and how to mend it.
+"""Check this installation, start a kernel and run a cell in it; say what is wrong and how to fix it.
 
 Looks at interpreter, packages, configuration, workspace, directories, servers, MCP hosts, how
 kernels start, what ends with them and which limits hold. The exit code is 1 when something is wrong.

@@ -161,7 +161,7 @@ def servers() -> Iterator[Check]:
 def _server(server: Server) -> Iterator[Check]:
     name = f"server {server.pid}"
     if server.version != VERSION:
-        yield Check(name, f"is loommux {server.version}", "warn", "end it, or its host, and start it anew")
+        yield Check(name, f"is loommux {server.version}", "warn", "end it, or its host, and start it again")
     if server.endpoint is None or not any(f"//{host}:" in server.endpoint for host in LOOPBACK):
         return
     if (others := _other_people()) and _open(server.endpoint):
@@ -197,7 +197,7 @@ def hosts() -> Iterator[Check]:
             try:
                 entry = SettingsFile(path(), host.format, host.container).entry("loommux")
             except Refused as error:
-                yield Check(host.title, error.message, "warn", "its own program may be able to mend it")
+                yield Check(host.title, error.message, "warn", "its own program may be able to fix it")
                 continue
             if not isinstance(entry, dict):
                 continue

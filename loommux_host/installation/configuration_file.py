@@ -110,7 +110,7 @@ class SettingsFile:
         return held
 
     def _refused(self, why: str) -> Refused:
-        return Refused("file_not_understood", f"{self.path}: {why}. It was left as it is; mend it, or add the entry")
+        return Refused("file_not_understood", f"{self.path}: {why}. It was left as it is; fix it, or add the entry")
 
 
 def _put_toml(text: str, container: str, name: str, value: dict[str, Any]) -> str:

@@ -156,6 +156,6 @@ HOSTS: Mapping[str, Host] = {
         remote=None,
         program=None,
         traces=lambda: [_application("Claude")],
-        then="quit Claude Desktop and start it anew",
+        then="quit Claude Desktop and start it again",
     ),
 }

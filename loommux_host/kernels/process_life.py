@@ -41,8 +41,8 @@ EAGER_SECONDS = 10.0
 TOLD_SECONDS = 1.0
 #: By what a process ends when whoever stops the server signals all of it; SIGKILL is its init's.
 SENT_TO_ALL = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
-#: Seconds between two looks whether a kernel has made its record store.
-HOLD_PAUSE = 0.02
+#: Seconds between the looks whether a kernel has made its record files.
+HOLD_PAUSES = (0.01, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 T = TypeVar("T")
 
 
@@ -98,10 +98,10 @@ class Life:
 
     async def _hold_records(self) -> None:
         """Hold them as soon as the kernel has made them."""
-        pause = HOLD_PAUSE
-        while not (await in_thread(self.records.hold) or self.gone):
+        for pause in HOLD_PAUSES:
+            if await in_thread(self.records.hold) or self.gone:
+                return
             await asyncio.sleep(pause)
-            pause = min(2 * pause, QUIET_SECONDS)
 
     def begin_soon(self) -> asyncio.Task[None]:
         """As `begin`, behind the caller; it ends with this life."""

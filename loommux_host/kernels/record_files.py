@@ -77,7 +77,7 @@ class RecordFiles:
                         self._beside[name] = os.open(self.path.with_name(name), os.O_RDONLY)
             if self._reader is None:
                 self._hold_store()
-            return self._reader is not None
+            return self._reader is not None and len(self._beside) == len(BESIDE)
 
     def _hold_store(self) -> None:
         files = files_at(self.path)

@@ -95,7 +95,7 @@ async def test_a_server_that_starts_again_is_found_and_no_cell_runs_twice(
 ) -> None:
     marker = place.workspace / "ran"
     mark = LONG.replace("import time", f"import time; open({str(marker)!r}, 'a').write('x')")
-    async with web(place) as first:
+    async with web(place, "--spawn") as first:  # whose kernels nobody takes over
         where = url(first)
         client = await lines(where, "--resource", "again", command=CONNECT).open()
         call = client.begin_cell(mark)
