@@ -15,7 +15,7 @@ NUMBERS = {
     "S": (1, 2, 3, 5),
 }
 # The second set, found by use, attack and public reports; those that are open are not in it.
-FIELD = {"N": (*range(1, 6), *range(11, 23)), "X": (*range(1, 24), 27, 28, 32, 33, 34)}
+FIELD = {"N": (*range(1, 6), *range(11, 23)), "X": (*range(1, 25), 27, 28, 32, 33, 34)}
 
 
 def ids(numbers_by_area: dict[str, tuple[int, ...]]) -> set[str]:
