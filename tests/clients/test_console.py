@@ -344,7 +344,7 @@ def test_what_code_says_is_text_and_never_acts(site: Site, page: Page) -> None:
 def test_a_browser_logs_in_once_and_finds_a_server_that_was_started_again(site: Site, page: Page, axe: str) -> None:
     site.end()
     token = site.workspace / "token"
-    token.write_text("open-sesame")
+    token.write_text("open-sesame-of-this-test")
     token.chmod(0o600)
     config = site.workspace / ".loommux" / "config.py"
     config.write_text(f"auth_token_file = {str(token)!r}\n")
@@ -356,7 +356,7 @@ def test_a_browser_logs_in_once_and_finds_a_server_that_was_started_again(site: 
     page.get_by_role("button", name="Open the console").click()
     page.get_by_text("That is not this server's token.").wait_for()
     is_faultless(page, axe, "login")
-    page.get_by_label("Token").fill("open-sesame")
+    page.get_by_label("Token").fill("open-sesame-of-this-test")
     page.get_by_role("button", name="Open the console").click()
     page.get_by_text("Nothing has happened yet").wait_for()
     page.reload()
@@ -557,15 +557,15 @@ def test_each_box_of_the_attach_dialog_holds_what_it_says(site: Site, page: Page
 @pytest.mark.case("X28")
 def test_no_configuration_holds_a_token_or_downloads_anything(site: Site, page: Page, axe: str) -> None:
     name = "Bob's 'été'!"
-    asks_for_token(site, "open-sesame")
-    page.goto(f"{site.base}/#token=open-sesame")
+    asks_for_token(site, "open-sesame-of-this-test")
+    page.goto(f"{site.base}/#token=open-sesame-of-this-test")
     page.locator(".empty pre", has_text="--token-file").wait_for()
-    site.agent("claude-1", quote(name), token="open-sesame").run("1")
+    site.agent("claude-1", quote(name), token="open-sesame-of-this-test").run("1")
     page.get_by_role("link", name=name).click()
     page.get_by_role("button", name="MCP config").click()
     is_faultless(page, axe, "config-token")
     shown = {host: page.get_by_label(re.compile(f"^{host}")).last.inner_text() for host in HOSTS}
-    assert "open-sesame" not in str(shown) and "npx" not in str(shown)
+    assert "open-sesame-of-this-test" not in str(shown) and "npx" not in str(shown)
     header = quote(name, safe="")
     code, cursor, vscode = (json.loads(shown[host]) for host in ("Claude Code", "Cursor", "VS Code"))
     server = code["mcpServers"]["loommux"]
@@ -579,7 +579,8 @@ def test_no_configuration_holds_a_token_or_downloads_anything(site: Site, page: 
     # What is to be started is started: with the token's file in place it is a server that works in this very kernel.
     home = site.workspace / "home"
     (home / ".config" / "loommux").mkdir(parents=True)
-    (home / ".config" / "loommux" / "token").write_text("open-sesame")
+    (home / ".config" / "loommux" / "token").write_text("open-sesame-of-this-test")
+    (home / ".config" / "loommux" / "token").chmod(0o600)
     desktop = json.loads(shown["Claude Desktop"])["mcpServers"]["loommux"]
     told = spoken([desktop["command"], *desktop["args"]], site.environment | {"HOME": str(home)}, "run_cell")
     assert "Out[2]: 42" in told
@@ -682,7 +683,7 @@ def test_the_fleet_has_room_for_its_cells_at_every_width(site: Site, page: Page,
     agent.run("%%loommux --wait 0.2\nimport time\nprint('x' * 500, flush=True)\ntime.sleep(600)")
     page.goto(site.base)
     page.locator("tr.main samp").wait_for()
-    for width in (360, 600, 760, 820, 900, 901, 1000, 1180, 1181, 1440):
+    for width in (360, 600, 760, 820, 900, 901, 1000, 1220, 1221, 1440):
         page.set_viewport_size({"width": width, "height": 800})
         boxes = page.locator("tr.main td:visible").evaluate_all(
             "cells => cells.filter(c => c.innerText || c.querySelector('input')).map(c => {"

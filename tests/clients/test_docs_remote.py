@@ -33,7 +33,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 HOST = "lab.example.org"
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-TOKEN = "open-sesame"
+TOKEN = "open-sesame-of-this-test"
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.case("X27")]
 

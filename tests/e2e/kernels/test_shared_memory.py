@@ -55,6 +55,15 @@ async def is_gone(name: str) -> None:
     await until(gone, 10)
 
 
+async def tracker_is_there(kernel: psutil.Process) -> None:
+    """Python does not wait until the tracker that it has forked is the program that it is to be."""
+
+    async def there() -> bool:
+        return any("resource_tracker" in " ".join(p.cmdline()) for p in started_by(kernel))
+
+    await until(there)
+
+
 @pytest.mark.parametrize("does", ["nothing", "spins", "holds the interpreter", "has workers"])
 @pytest.mark.case("N14")
 async def test_a_restart_leaves_no_shared_memory(agent: Agent, name: str, does: str) -> None:
@@ -90,6 +99,7 @@ async def test_whoever_ends_or_is_killed_no_shared_memory_is_left(
     init, guard = kernel.parents()[:2]
     people = {"server": psutil.Process(server.process.pid), "init": init, "guard": guard}
     assert len(shared(name)) == 1
+    await tracker_is_there(kernel)
     if killed == "nobody":
         server.stdin.close()
         assert await server.exit_code() == 0

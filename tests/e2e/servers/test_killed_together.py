@@ -51,11 +51,22 @@ async def use_and_kill(place: Place, transport: str, lines: StartLines, port: st
     if transport == "stdio":
         for server in [lines() for _ in range(STALE)]:
             assert (await (await server.open()).cell(STRAYS)).startswith("In [1]")
+        await are_there(place, before)
         return kill_all_but(place, before)
     async with web(place, "--port", port) as server, server.http() as http:
         for _ in range(STALE):
             assert "In [1]" in (await (await Session.open(http)).cell(STRAYS)).text
+        await are_there(place, before)
         return kill_all_but(place, before)
+
+
+async def are_there(place: Place, spared: Iterable[psutil.Process], count: int = 2 * STALE) -> None:
+    """The strays: a shell may not have become the program yet when its cell has ended."""
+
+    async def all_of_them() -> bool:
+        return sum(p.name() == "sleep" for p in set(place.processes()) - set(spared)) == count
+
+    await until(all_of_them)
 
 
 @contextlib.asynccontextmanager
@@ -120,6 +131,7 @@ async def test_a_user_without_privileges_finds_what_was_left_too(place: Place, l
     for _ in range(2):
         server = await lines(command=command).open()
         assert (await server.cell(STRAYS)).startswith("In [1]")
+        await are_there(place, (), 2)
         strays = kill_all_but(place)
         assert {p.uids().effective for p in strays} == {NOBODY}
     server = await lines(command=command).open()
